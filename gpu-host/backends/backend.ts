@@ -60,11 +60,14 @@ export interface Backend {
   writePage(page: number, from: Uint8Array): void;
   /**
    * As `readPage` and `writePage`, for memory of `allocatePinned` that the caller keeps: they only queue the copy, after which later calls
-   * are ordered. Nothing but queued copies uses the memory before `settlePages`, which waits for all of them.
+   * are ordered. Nothing but queued copies uses the memory before `settlePages`, which waits for all of them, or before `pagesSettled`
+   * resolves, which leaves the thread free. Copies from and to other memory are complete when the call returns.
    */
   queueReadPage?(page: number, into: Uint8Array): void;
   queueWritePage?(page: number, from: Uint8Array): void;
   settlePages?(): void;
+  /** Resolves when the copies that were queued before the call have ended. */
+  pagesSettled?(): Promise<void>;
   /** Allocates host memory from and to which the device copies pages fastest; undefined when none is left. */
   allocatePinned?(bytes: number): Uint8Array | undefined;
   /**

@@ -3,8 +3,10 @@ import type { Copies } from '../memory/copies.ts';
 import type { DeviceMemory } from '../memory/device-memory.ts';
 import { fault } from '../memory/fault.ts';
 import { type PageLayout, PageRecords, recordBytes, writeRecord } from '../memory/page-records.ts';
-import type { DeviceTurns } from '../memory/registry/snapshot.ts';
+import { pagesPerBuffer } from '../memory/registry/saving.ts';
+import { type DeviceTurns, onceBetween } from '../memory/registry/snapshot.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
+import type { TransferBuffer } from '../memory/transfers.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import type { ModelSpace } from './space.ts';
 
@@ -18,9 +20,13 @@ export class Sending {
   readonly #memory: DeviceMemory;
   readonly #layout: PageLayout;
   readonly #hash = createHash('sha256');
-  /** The record of the page at `#index`. */
-  readonly #record: Buffer;
-  #index = -1;
+  /** Bytes of a record, and records that `#records` has room for. */
+  readonly #recordBytes: number;
+  readonly #most: number;
+  /** The records of `#count` pages from `#first` on. */
+  readonly #records: TransferBuffer;
+  #first = 0;
+  #count = 0;
   #sent = 0;
   #isReading = false;
   #ended = false;
@@ -29,8 +35,10 @@ export class Sending {
     this.#snapshot = snapshot;
     this.#memory = memory;
     this.#layout = layout;
-    this.#record = Buffer.alloc(recordBytes(layout));
-    this.bytes = snapshot.pages.length * this.#record.length;
+    this.#recordBytes = recordBytes(layout);
+    this.#most = Math.min(snapshot.pages.length, pagesPerBuffer(PIECE_BYTES, this.#recordBytes));
+    this.bytes = snapshot.pages.length * this.#recordBytes;
+    this.#records = memory.snapshots.takeBuffer(this.#most * this.#recordBytes);
     memory.snapshots.retain(snapshot);
   }
 
@@ -40,20 +48,17 @@ export class Sending {
     this.#isReading = true;
     try {
       const piece = new Uint8Array(Math.min(PIECE_BYTES, this.bytes - this.#sent));
-      let done = 0;
-      if (piece.length > 0) {
-        await turns.between(() => {
-          if (this.#ended) throw fault('cancelled', 'the sending has ended');
-          const at = this.#sent + done;
-          this.#read(Math.floor(at / this.#record.length));
-          const part = this.#record.subarray(at % this.#record.length).subarray(0, piece.length - done);
-          piece.set(part, done);
-          done += part.length;
-          if (done < piece.length) return true;
-          this.#hash.update(piece);
-          return false;
-        });
+      for (let done = 0; done < piece.length; ) {
+        const at = this.#sent + done;
+        const index = Math.floor(at / this.#recordBytes);
+        if (index >= this.#first + this.#count) await this.#read(index, turns);
+        const loaded = this.#records.bytes.subarray(0, this.#count * this.#recordBytes);
+        const part = loaded.subarray(at - this.#first * this.#recordBytes).subarray(0, piece.length - done);
+        piece.set(part, done);
+        done += part.length;
       }
+      // In a turn, which the inferlet pays for.
+      if (piece.length > 0) await onceBetween(turns, () => this.#hash.update(piece));
       this.#sent += piece.length;
       return piece;
     } finally {
@@ -69,18 +74,36 @@ export class Sending {
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
+    this.#records.release();
     this.#memory.snapshots.release(this.#snapshot);
   }
 
-  #read(index: number): void {
-    if (index === this.#index) return;
-    const frozen = this.#snapshot.pages[index];
-    if (!frozen) throw new RangeError(`page ${index} of ${this.#snapshot.pages.length}`);
-    const { page, masked } = frozen;
-    const { filled, positions } = page;
-    const data = writeRecord(this.#record, { filled, masked, positions }, this.#layout);
-    this.#memory.snapshots.readPage(this.#snapshot, index, data);
-    this.#index = index;
+  /** Reads as many records as there is room for, from that of page `first` on. */
+  async #read(first: number, turns: DeviceTurns): Promise<void> {
+    const { snapshots } = this.#memory;
+    const count = Math.min(this.#most, this.#snapshot.pages.length - first);
+    this.#count = 0;
+    let read = 0;
+    await turns.between(() => {
+      this.#checkOpen();
+      const frozen = this.#snapshot.pages[first + read];
+      if (!frozen) throw new RangeError(`page ${first + read} of ${this.#snapshot.pages.length}`);
+      const { page, masked } = frozen;
+      const { filled, positions } = page;
+      const record = this.#records.bytes.subarray(read * this.#recordBytes, (read + 1) * this.#recordBytes);
+      const data = writeRecord(record, { filled, masked, positions }, this.#layout);
+      snapshots.readPage(this.#snapshot, first + read, data);
+      return ++read < count;
+    });
+    await snapshots.settled();
+    this.#checkOpen();
+    this.#first = first;
+    this.#count = count;
+  }
+
+  /** @throws CallFault `cancelled` */
+  #checkOpen(): void {
+    if (this.#ended) throw fault('cancelled', 'the sending has ended');
   }
 }
 

@@ -4,11 +4,12 @@ import { fault } from '../memory/fault.ts';
 import { type Extent, NO_EXTENT, withPage } from '../memory/page-records.ts';
 import type { Maker } from '../memory/registry/entry.ts';
 import { onceBetween, type Requester, type Restoration } from '../memory/registry/snapshot.ts';
-import { checkOpen } from '../memory/registry/stored.ts';
+import { checkOpen, fillPages, type PageSource } from '../memory/registry/stored.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { NameVersion, SentPages } from '../protocol/calls.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { encodeBytes, encodeText } from '../protocol/results.ts';
+import { PIECE_BYTES } from '../protocol/wire.ts';
 import { pageKey } from './call.ts';
 import { Arrival, arrivalsOf, Sending, sendingsOf } from './carried.ts';
 import { checkMappable, NamedPagesCall } from './exports.ts';
@@ -174,18 +175,19 @@ export class CopyCall extends CarryCall {
     restoration: Restoration<PageSnapshot>,
   ): Promise<void> {
     try {
-      const data = Buffer.alloc(records.layout.pageBytes);
+      const { snapshots } = this.names.memory;
+      const { layout } = records;
       let extent = NO_EXTENT;
-      let filled = 0;
-      await requester.between(() => {
-        checkOpen(requester);
-        if (filled === records.pages) return false;
-        const page = records.pageAt(filled);
-        extent = this.#checked(withPage(extent, page, records.layout), version);
-        records.readPage(filled, data);
-        restoration.fill(filled, page, data);
-        return ++filled < records.pages;
-      });
+      const source: PageSource = {
+        ...{ pages: records.pages, pageBytes: layout.pageBytes },
+        pageAt: (index) => {
+          const page = records.pageAt(index);
+          extent = this.#checked(withPage(extent, page, layout), version);
+          return page;
+        },
+        readPages: (from, into) => records.readPages(from, into),
+      };
+      await fillPages(source, restoration, requester, { memory: snapshots, bufferBytes: PIECE_BYTES });
       await onceBetween(requester, () => {
         checkOpen(requester);
         const snapshot = restoration.finish(extent.tokens, extent.nextPosition);
@@ -193,7 +195,7 @@ export class CopyCall extends CarryCall {
           this.map(first, snapshot);
         } finally {
           restoration.end();
-          this.names.memory.snapshots.release(snapshot);
+          snapshots.release(snapshot);
         }
       });
     } finally {

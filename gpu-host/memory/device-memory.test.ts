@@ -127,6 +127,7 @@ test('unmapped snapshots go first, and empty pages need no room in swap', () => 
   assert.equal(kit.memory.pool.counts().swappedOut, 3);
   const bytes = new Uint8Array(kit.device.pageBytes);
   kit.memory.snapshots.readPage(snapshot, 0, bytes);
+  kit.device.settlePages();
   assert.equal(new Int32Array(bytes.buffer)[0], 501, 'and can be read where they are');
   assert.equal(faultOf(() => owner.mapping(2)).error.tag, 'terminated', 'the earlier requests take every frame');
   kit.memory.audit();
@@ -211,6 +212,7 @@ test('a page that swap lost fails the calls that need it and no others', () => {
       const stored = new Map<number, Uint8Array>();
       return {
         write: (slot, bytes) => void stored.set(slot, bytes.slice()),
+        writeAsync: async () => assert.fail('no page is in memory'),
         read(slot, into) {
           if (broken) throw new Error('the disk is gone');
           into.set(stored.get(slot) ?? []);

@@ -11,6 +11,7 @@ import { SpaceLimits } from './space-limits.ts';
 import { FrozenPages } from './space-snapshot.ts';
 import { SwapFault, type SwapStore, type SwapTicket } from './swap/store.ts';
 import { Tenants } from './tenants.ts';
+import { TransferBuffers } from './transfers.ts';
 
 /** The device's store of keys and values, by frame. Every `Backend` implements it. */
 export interface PageDevice {
@@ -20,9 +21,11 @@ export interface PageDevice {
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   readPage(frame: number, into: Uint8Array): void;
   writePage(frame: number, from: Uint8Array): void;
-  /** Only queues the copy; later calls are ordered after it. `from` and `into` stay, and only queued copies use them. */
+  /** Only queue the copy; later calls are ordered after it. The caller keeps the memory, and only queued copies use it until they have ended. */
   queueReadPage?(frame: number, into: Uint8Array): void;
   queueWritePage?(frame: number, from: Uint8Array): void;
+  /** Resolves when the copies that were queued before the call have ended. The thread stays free. */
+  pagesSettled?(): Promise<void>;
   /** Allocates the host memory that the device copies pages from and to fastest. */
   allocatePinned?(bytes: number): Uint8Array | undefined;
 }
@@ -105,7 +108,8 @@ export class DeviceMemory implements SpaceMemory {
       pool: this.pool,
       tenants: this.#tenants,
       leases: new Leases({ poolPages: pageCount, quotaOf: (tenant) => this.#tenants.maxPages(tenant), now }),
-      read: (page, into) => this.#readPage(page, into),
+      read: (page, into) => this.#queueRead(page, into),
+      transfers: new TransferBuffers(device),
       now,
     });
     this.rotates = options.rotates;
@@ -191,7 +195,10 @@ export class DeviceMemory implements SpaceMemory {
       tenant,
       pages,
       snapshots: this.snapshots,
-      write: ({ frame }, bytes) => this.#device.writePage(frame, bytes),
+      write: ({ frame }, bytes) => {
+        if (this.#device.queueWritePage) this.#device.queueWritePage(frame, bytes);
+        else this.#device.writePage(frame, bytes);
+      },
     });
   }
 
@@ -304,6 +311,12 @@ export class DeviceMemory implements SpaceMemory {
       });
     });
     return ticket;
+  }
+
+  /** Copies out a page, which is in `into` once queued copies have ended. @throws CallFault `internal` when swap lost the page */
+  #queueRead(page: Page, into: Uint8Array): void {
+    if (page.frame >= 0 && this.#device.queueReadPage) this.#device.queueReadPage(page.frame, into);
+    else this.#readPage(page, into);
   }
 
   /** @throws CallFault `internal` when swap lost the page */

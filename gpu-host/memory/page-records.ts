@@ -22,10 +22,15 @@ export function recordBytes({ pageSize, pageBytes }: PageLayout): number {
 }
 
 /** Writes a page without its keys and values, whose place in the record it returns. */
-export function writeRecord(record: Buffer, { filled, masked, positions }: StoredPage, layout: PageLayout): Buffer {
-  record.writeUInt32LE(filled >>> 0, 0);
-  record.writeUInt32LE(masked >>> 0, 4);
-  for (let slot = 0; slot < layout.pageSize; slot++) record.writeUInt32LE(positions[slot] ?? 0, 8 + slot * 4);
+export function writeRecord(
+  record: Uint8Array,
+  { filled, masked, positions }: StoredPage,
+  layout: PageLayout,
+): Uint8Array {
+  const head = new DataView(record.buffer, record.byteOffset, record.byteLength);
+  head.setUint32(0, filled >>> 0, true);
+  head.setUint32(4, masked >>> 0, true);
+  for (let slot = 0; slot < layout.pageSize; slot++) head.setUint32(8 + slot * 4, positions[slot] ?? 0, true);
   return record.subarray(headBytes(layout.pageSize));
 }
 
@@ -53,12 +58,16 @@ export class PageRecords {
     return { filled: head.readUInt32LE(0), masked: head.readUInt32LE(4), positions };
   }
 
-  /** Copies out the keys and values of the page at `index`. */
-  readPage(index: number, into: Buffer): void {
-    this.#copy(index * recordBytes(this.layout) + headBytes(this.layout.pageSize), into);
+  /** Copies out the keys and values of pages from `first` on, as many as `into` has room for. */
+  readPages(first: number, into: Uint8Array): void {
+    const { pageSize, pageBytes } = this.layout;
+    for (let i = 0; i * pageBytes < into.length; i++) {
+      const from = (first + i) * recordBytes(this.layout) + headBytes(pageSize);
+      this.#copy(from, into.subarray(i * pageBytes, (i + 1) * pageBytes));
+    }
   }
 
-  #copy(from: number, into: Buffer): Buffer {
+  #copy<T extends Uint8Array>(from: number, into: T): T {
     for (let done = 0; done < into.length; ) {
       const at = from + done;
       const piece = this.#pieces[Math.floor(at / this.#pieceBytes)];

@@ -2,6 +2,7 @@ import { departures } from '#scheduler/policies/leases.ts';
 import type { Leases } from './leases.ts';
 import { bitCount, holders, largestPosition, type Page, type PagePool } from './pool.ts';
 import type { Tenants } from './tenants.ts';
+import type { TransferBuffer, TransferBuffers } from './transfers.ts';
 
 /** Pages frozen at one moment. The holder of a snapshot retains its pages, so that later writes copy. */
 export interface PageSnapshot {
@@ -35,8 +36,9 @@ export interface FrozenPagesOptions {
   readonly pool: PagePool;
   readonly tenants: Tenants;
   readonly leases: Leases;
-  /** Copies out the keys and values of a page, on the device or in swap. */
+  /** Copies out the keys and values of a page, on the device or in swap. They are in `into` once `transfers` have settled. */
   read(page: Page, into: Uint8Array): void;
+  readonly transfers: TransferBuffers;
   /** Milliseconds of a clock that never goes back. */
   now(): number;
 }
@@ -118,7 +120,18 @@ export class FrozenPages {
     return page.frame >= 0 && !this.leases.isPinned(page) && holders(page) === this.#held.get(page);
   }
 
-  /** Copies out the keys and values of the page at `index`. @throws CallFault `internal` when swap lost them */
+  takeBuffer(bytes: number): TransferBuffer {
+    return this.#options.transfers.take(bytes);
+  }
+
+  settled(): Promise<void> | undefined {
+    return this.#options.transfers.settled();
+  }
+
+  /**
+   * Copies out the keys and values of the page at `index`, into a transfer buffer where they are once `settled` resolves.
+   * @throws CallFault `internal` when swap lost them
+   */
   readPage(snapshot: PageSnapshot, index: number, into: Uint8Array): void {
     const frozen = snapshot.pages[index];
     if (!frozen) throw new RangeError(`page ${index} of a snapshot of ${snapshot.pages.length}`);

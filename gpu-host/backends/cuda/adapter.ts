@@ -46,8 +46,17 @@ export class CudaAdapter implements DeviceAdapter {
     forgotten.register(this, { engine, id }, this);
   }
 
-  /** Reads the adapter projection by projection, and yields the thread to other work between projections. */
-  static async load(engine: EngineHandle, adapter: LoadedAdapter, layers: number): Promise<CudaAdapter> {
+  /**
+   * Reads the adapter projection by projection, and yields the thread to other work between projections.
+   *
+   * @param inTime bounds the wait for the card
+   */
+  static async load(
+    engine: EngineHandle,
+    adapter: LoadedAdapter,
+    layers: number,
+    inTime: (loading: Promise<ArrayBuffer>) => Promise<ArrayBuffer>,
+  ): Promise<CudaAdapter> {
     const matrices: AdapterMatrices[] = [];
     let loadMs = 0;
     const timed = <R>(work: () => R): R => {
@@ -67,7 +76,7 @@ export class CudaAdapter implements DeviceAdapter {
       }
     }
     // Steps go on meanwhile.
-    const [id, bytes] = new Float64Array(await engine.loadAdapter(matrices)) as unknown as [number, number];
+    const [id, bytes] = new Float64Array(await inTime(engine.loadAdapter(matrices))) as unknown as [number, number];
     return new CudaAdapter(engine, id, bytes, loadMs);
   }
 

@@ -91,6 +91,8 @@ export interface EngineHandle {
   writePage(page: number, from: Uint8Array, queued?: boolean): void;
   /** Waits for all queued copies. */
   settlePages(): void;
+  /** Resolves with an empty buffer when the copies that were queued before have ended. At most two such waits are under way. */
+  pagesSettled(): Promise<ArrayBuffer>;
   /**
    * Converts and copies an adapter on a thread of its own; the matrices must not change meanwhile. Resolves with two 64-bit floats: the adapter's
    * number in the words of a batch, which is above 0, and its bytes on the device.

@@ -36,6 +36,7 @@ import {
 import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
 import { CudaError, fromAddon } from './errors.ts';
 import { captureGraphsAhead } from './graphs-ahead.ts';
+import { Deadline, SharedWait } from './waiting.ts';
 import { tensorPlaces } from './weights.ts';
 import { needsWholeRows, topOfWholeRows } from './whole-rows.ts';
 
@@ -217,7 +218,8 @@ class CudaBackend implements Backend {
   /** Number of tokens that the last batch picks and that the next batch may name. */
   #picks = 0;
   readonly #maxRows: number;
-  readonly #stepDeadlineMs: number;
+  readonly #deadline: Deadline;
+  readonly #pageWait: SharedWait;
   #lost: ((failure: DeviceFailure) => void) | undefined;
 
   constructor(
@@ -247,7 +249,10 @@ class CudaBackend implements Backend {
     this.#engine = engine;
     this.#words = new BatchWords(config, tableSlots);
     this.#maxRows = maxRows ?? DEFAULT_ROWS;
-    this.#stepDeadlineMs = stepDeadlineMs ?? DEFAULT_STEP_DEADLINE_MS;
+    this.#deadline = new Deadline(stepDeadlineMs ?? DEFAULT_STEP_DEADLINE_MS, (text) =>
+      this.#failure(new CudaError('device-lost', text)),
+    );
+    this.#pageWait = new SharedWait(() => this.#deadline.of(this.#engine.pagesSettled(), 'a copy of pages'));
     this.#lost = lost;
   }
 
@@ -266,7 +271,7 @@ class CudaBackend implements Backend {
       const done = this.#submit(computed);
       // The addon counts rows of tokens. Requests changed to states make its count differ, so then the next batch may name no rows.
       if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
-      const buffer = await this.#inTime(done);
+      const buffer = await this.#deadline.of(done, 'a step');
       const outputs = readResults(this.config, computed, buffer);
       if (computed.every((each, i) => each === batch[i])) return outputs;
       for (const [i, output] of outputs.entries()) outputs[i] = await this.#withWholeRows(batch[i], output);
@@ -287,7 +292,9 @@ class CudaBackend implements Backend {
 
   async loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter> {
     try {
-      return await CudaAdapter.load(this.#engine, adapter, this.config.layers);
+      return await CudaAdapter.load(this.#engine, adapter, this.config.layers, (loading) =>
+        this.#deadline.of(loading, 'the load of an adapter'),
+      );
     } catch (caught) {
       throw this.#failure(caught);
     }
@@ -304,7 +311,7 @@ class CudaBackend implements Backend {
         return await topOfWholeRows(this.#engine, this.config, states, { rows: count, topK });
       const k = Math.min(topK, this.config.vocabularySize);
       const places = count * k;
-      const words = count > 0 ? await this.#inTime(this.#engine.project(states, count, k)) : new ArrayBuffer(0);
+      const words = count > 0 ? await this.#deadline.of(this.#engine.project(states, count, k), 'a projection') : new ArrayBuffer(0);
       const tokens = new Uint32Array(words, 0, places);
       return { topK: k, tokens, logProbabilities: new Float32Array(words, 4 * places, places) };
     } catch (caught) {
@@ -323,7 +330,7 @@ class CudaBackend implements Backend {
       all.set(list, first[row]);
     });
     try {
-      const words = count > 0 ? await this.#inTime(this.#engine.score(states, count, all, first)) : new ArrayBuffer(0);
+      const words = count > 0 ? await this.#deadline.of(this.#engine.score(states, count, all, first), 'a scoring') : new ArrayBuffer(0);
       const scores = new Float32Array(words, 0, all.length);
       const entropies = new Float32Array(words, 4 * all.length, count);
       return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
@@ -361,6 +368,14 @@ class CudaBackend implements Backend {
     this.#guarded(() => this.#engine.settlePages());
   }
 
+  async pagesSettled(): Promise<void> {
+    try {
+      await this.#pageWait.wait();
+    } catch (caught) {
+      throw this.#failure(caught);
+    }
+  }
+
   allocatePinned(bytes: number): Uint8Array | undefined {
     const memory = this.#addon.allocatePinned(bytes);
     return memory && new Uint8Array(memory);
@@ -396,24 +411,6 @@ class CudaBackend implements Backend {
       return work();
     } catch (caught) {
       throw this.#failure(caught);
-    }
-  }
-
-  /** Waits for a step, and reports a lost card when the step misses its deadline. */
-  async #inTime<R>(step: Promise<R>): Promise<R> {
-    let isPending = true;
-    const fail = () => {
-      const seconds = this.#stepDeadlineMs / 1000;
-      if (isPending)
-        this.#failure(new CudaError('device-lost', `a step has not ended for ${seconds} s: the card hangs`));
-    };
-    // If this thread itself was late, the event loop reports a finished step before it runs the immediate.
-    const timer = setTimeout(() => setImmediate(fail), this.#stepDeadlineMs);
-    try {
-      return await step;
-    } finally {
-      isPending = false;
-      clearTimeout(timer);
     }
   }
 

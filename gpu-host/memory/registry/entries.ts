@@ -58,7 +58,7 @@ export class Entries<S extends Snapshot> {
     const restores = new Restores<S>({
       files,
       maker,
-      bufferBytes: limits.bufferBytes,
+      transfer: { memory, bufferBytes: limits.bufferBytes },
       touch: (entry) => this.#touch(entry),
       checkMemoryRoom: (pages, loading) => this.#checkMemoryRoom(pages, loading),
       keep: (version, snapshot) => {

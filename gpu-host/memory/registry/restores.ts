@@ -1,14 +1,14 @@
 import type { Entry, Maker, Version } from './entry.ts';
 import type { SnapshotFiles } from './files.ts';
 import { onceBetween, type Requester, type Restoration, type Snapshot } from './snapshot.ts';
-import { checkOpen, endedFault, fillFromFile } from './stored.ts';
+import { checkOpen, endedFault, fillFromFile, type Transfer } from './stored.ts';
 import { TenantQueues, type Waiter } from './tenant-queues.ts';
 
 /** The entries, as a restore sees them. */
 export interface RestoringEntries<S extends Snapshot> {
   readonly files: SnapshotFiles;
   readonly maker: Maker;
-  readonly bufferBytes: number;
+  readonly transfer: Transfer<S>;
   /** The entry's current version, which counts as used now. */
   touch(entry: Entry<S>): Version<S>;
   /** @throws CallFault when memory has no room for `pages` pages beside the `loadingPages` that are on their way */
@@ -89,10 +89,10 @@ export class Restores<S extends Snapshot> {
     requester: Requester<S>,
     use: Use<S, T>,
   ): Promise<Used<T> | undefined> {
-    const { files, maker, bufferBytes } = this.#entries;
+    const { files, maker, transfer } = this.#entries;
     const isCurrent = () => !entry.removed && entry.current === version;
     try {
-      const header = await fillFromFile(files, entry, maker, restoration, requester, bufferBytes);
+      const header = await fillFromFile(files, entry, maker, restoration, requester, transfer);
       return await onceBetween(requester, () => {
         checkOpen(requester);
         if (!isCurrent()) return undefined;

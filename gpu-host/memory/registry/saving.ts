@@ -41,26 +41,31 @@ export async function writeSnapshot<S extends Snapshot>(
   const { pages, pageBytes } = header;
   const head = new FileHead(header);
   const most = Math.min(pages, pagesPerBuffer(bufferBytes, pageBytes));
-  const buffer = new Uint8Array(most * pageBytes);
-  const place = (index: number) => buffer.subarray(index * pageBytes, (index + 1) * pageBytes);
-  for (let first = 0; first < pages; first += most) {
-    const count = Math.min(most, pages - first);
-    let copied = 0;
-    await turns.between(() => {
-      const snapshot = wanted();
-      const frozen = snapshot?.pages[first + copied];
-      if (!snapshot || !frozen) return false;
-      const { page, masked } = frozen;
-      head.setPage(first + copied, { filled: page.filled, masked, positions: page.positions });
-      memory.readPage(snapshot, first + copied, place(copied));
-      return ++copied < count;
-    });
-    if (copied < count) return;
-    const data = buffer.subarray(0, count * pageBytes);
-    await head.setData(first, data);
-    await write(head.dataOffset + first * pageBytes, data);
+  const buffer = memory.takeBuffer(most * pageBytes);
+  const place = (index: number) => buffer.bytes.subarray(index * pageBytes, (index + 1) * pageBytes);
+  try {
+    for (let first = 0; first < pages; first += most) {
+      const count = Math.min(most, pages - first);
+      let copied = 0;
+      await turns.between(() => {
+        const snapshot = wanted();
+        const frozen = snapshot?.pages[first + copied];
+        if (!snapshot || !frozen) return false;
+        const { page, masked } = frozen;
+        head.setPage(first + copied, { filled: page.filled, masked, positions: page.positions });
+        memory.readPage(snapshot, first + copied, place(copied));
+        return ++copied < count;
+      });
+      if (copied < count) return;
+      await memory.settled();
+      const data = buffer.bytes.subarray(0, count * pageBytes);
+      await head.setData(first, data);
+      await write(head.dataOffset + first * pageBytes, data);
+    }
+    await write(0, await head.seal());
+  } finally {
+    buffer.release();
   }
-  await write(0, await head.seal());
 }
 
 /** Pages that fit a buffer; at least one. */

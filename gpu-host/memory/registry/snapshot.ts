@@ -1,3 +1,5 @@
+import type { TransferBuffer } from '../transfers.ts';
+
 /** Pages frozen at one moment. Writers copy a page that has another holder, so these never change. */
 export interface Snapshot {
   readonly pages: readonly SnapshotPage[];
@@ -21,8 +23,12 @@ export interface SnapshotMemory<S extends Snapshot> {
   release(snapshot: S): void;
   /** Counts a held snapshot as used now. */
   used(snapshot: S): void;
-  /** Copies out the keys and values of the page at `index`, on the device or in swap. */
+  /** Memory for `readPage` and `Restoration.fill`. */
+  takeBuffer(bytes: number): TransferBuffer;
+  /** Copies out the keys and values of the page at `index`, on the device or in swap. They are in `into` once `settled` resolves. */
   readPage(snapshot: S, index: number, into: Uint8Array): void;
+  /** Resolves when the copies from and to buffers that were queued before have ended; undefined when none can be under way. */
+  settled(): Promise<void> | undefined;
 }
 
 /** A page as a file holds it, without its keys and values. */
@@ -55,6 +61,7 @@ export interface Requester<S extends Snapshot> extends DeviceTurns {
 
 /** Pages of a snapshot on their way from disk. They count as the requester's, and go when it ends. Only `end` may come during a step. */
 export interface Restoration<S extends Snapshot> {
+  /** @param bytes the keys and values in a transfer buffer, which must not change before `SnapshotMemory.settled` resolves */
   fill(index: number, page: StoredPage, bytes: Uint8Array): void;
   /** The snapshot of the filled pages, held once for the registry. */
   finish(tokens: number, nextPosition: number): S;

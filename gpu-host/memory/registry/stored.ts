@@ -1,10 +1,10 @@
 import { CallFault, fault } from '../fault.ts';
 import { type Entry, entryOf, type Maker, type Refusal, type Shelf, type Version } from './entry.ts';
-import { decodeHeader, FileDamage, type FileHeader, openStored, type StoredFile } from './file-format.ts';
+import { decodeHeader, FileDamage, type FileHeader, openStored } from './file-format.ts';
 import type { SnapshotFiles } from './files.ts';
 import { type EntryKind, fileNameOf } from './names.ts';
 import { pagesPerBuffer } from './saving.ts';
-import type { Requester, Restoration, Snapshot } from './snapshot.ts';
+import type { Requester, Restoration, Snapshot, SnapshotMemory, StoredPage } from './snapshot.ts';
 
 /** A tenant's entries on disk, from the files' headers. Does not read the pages. */
 export function readShelf<S>(files: SnapshotFiles, tenant: string, maker: Maker): Shelf<S> {
@@ -58,7 +58,7 @@ export async function fillFromFile<S extends Snapshot>(
   maker: Maker,
   restoration: Restoration<S>,
   requester: Requester<S>,
-  bufferBytes: number,
+  { memory, bufferBytes }: Transfer<S>,
 ): Promise<FileHeader> {
   const { tenant, kind, name, current } = entry;
   const fileName = fileNameOf(kind, name);
@@ -69,7 +69,13 @@ export async function fillFromFile<S extends Snapshot>(
       checkPlace(header, tenant, fileName);
       checkMaker(header, maker);
       if (header.pages !== current.pages) throw new FileDamage(`it has ${header.pages} pages, not ${current.pages}`);
-      await fillPages(file, restoration, requester, bufferBytes);
+      const { pages, pageBytes } = header;
+      const source = {
+        ...{ pages, pageBytes },
+        pageAt: (index: number) => file.pageAt(index),
+        readPages: (first: number, into: Uint8Array) => file.readPages(first, into),
+      };
+      await fillPages(source, restoration, requester, { memory, bufferBytes });
       return header;
     });
   } catch (cause) {
@@ -77,25 +83,52 @@ export async function fillFromFile<S extends Snapshot>(
   }
 }
 
-async function fillPages<S extends Snapshot>(
-  file: StoredFile,
+/** The way of pages to memory. */
+export interface Transfer<S extends Snapshot> {
+  readonly memory: Pick<SnapshotMemory<S>, 'takeBuffer' | 'settled'>;
+  /** Bytes that wait for a turn at once; one page may be longer. */
+  readonly bufferBytes: number;
+}
+
+/** Pages outside of memory. */
+export interface PageSource {
+  readonly pages: number;
+  readonly pageBytes: number;
+  /** The page at `index` without its keys and values. Called once for each page, in order, between device steps. */
+  pageAt(index: number): StoredPage;
+  /** Copies the keys and values of pages from `first` on, as many as `into` has room for. */
+  readPages(first: number, into: Uint8Array): void | Promise<void>;
+}
+
+/**
+ * Fills `restoration` with the pages of `source`, one buffer after the other: into the buffer beside device steps, and from the buffer to
+ * memory between steps.
+ * @throws CallFault `cancelled` when the requester ends meanwhile; what `source` throws
+ */
+export async function fillPages<S extends Snapshot>(
+  source: PageSource,
   restoration: Restoration<S>,
   requester: Requester<S>,
-  bufferBytes: number,
+  { memory, bufferBytes }: Transfer<S>,
 ): Promise<void> {
-  const { pages, pageBytes } = file.header;
+  const { pages, pageBytes } = source;
   const most = Math.min(pages, pagesPerBuffer(bufferBytes, pageBytes));
-  const buffer = new Uint8Array(most * pageBytes);
-  for (let first = 0; first < pages; first += most) {
-    const count = Math.min(most, pages - first);
-    await file.readPages(first, buffer.subarray(0, count * pageBytes));
-    let filled = 0;
-    await requester.between(() => {
-      checkOpen(requester);
-      const bytes = buffer.subarray(filled * pageBytes, (filled + 1) * pageBytes);
-      restoration.fill(first + filled, file.pageAt(first + filled), bytes);
-      return ++filled < count;
-    });
+  const buffer = memory.takeBuffer(most * pageBytes);
+  try {
+    for (let first = 0; first < pages; first += most) {
+      const count = Math.min(most, pages - first);
+      await source.readPages(first, buffer.bytes.subarray(0, count * pageBytes));
+      let filled = 0;
+      await requester.between(() => {
+        checkOpen(requester);
+        const bytes = buffer.bytes.subarray(filled * pageBytes, (filled + 1) * pageBytes);
+        restoration.fill(first + filled, source.pageAt(first + filled), bytes);
+        return ++filled < count;
+      });
+      await memory.settled();
+    }
+  } finally {
+    buffer.release();
   }
 }
 

@@ -1,10 +1,13 @@
 import { randomUUID } from 'node:crypto';
-import { closeSync, mkdirSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, readSync, rmSync, write, writeSync } from 'node:fs';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 
 /** A file of equal slots, addressed by number. Every method may throw disk errors. */
 export interface SlotFile {
   write(slot: number, bytes: Uint8Array): void;
+  /** As `write`, on another thread. `close` must not be called meanwhile. */
+  writeAsync(slot: number, bytes: Uint8Array): Promise<void>;
   read(slot: number, into: Uint8Array): void;
   close(): void;
 }
@@ -26,15 +29,21 @@ export function openUnnamedFile(directory: string, slotBytes: number): SlotFile 
   return slotFile(fd, slotBytes);
 }
 
+const writePart = promisify(write);
+
 /** The slots of an open file; closing it closes `fd`. */
 export function slotFile(fd: number, slotBytes: number): SlotFile {
   return {
     write(slot, bytes) {
       for (let done = 0; done < slotBytes; ) {
         const written = writeSync(fd, bytes, done, slotBytes - done, slot * slotBytes + done);
-        // A disk that writes no bytes and reports no error would hang the host.
-        if (written === 0) throw new Error('the disk took no bytes');
-        done += written;
+        done += checkWritten(written);
+      }
+    },
+    async writeAsync(slot, bytes) {
+      for (let done = 0; done < slotBytes; ) {
+        const { bytesWritten } = await writePart(fd, bytes, done, slotBytes - done, slot * slotBytes + done);
+        done += checkWritten(bytesWritten);
       }
     },
     read(slot, into) {
@@ -46,4 +55,10 @@ export function slotFile(fd: number, slotBytes: number): SlotFile {
     },
     close: () => closeSync(fd),
   };
+}
+
+/** @throws Error for a disk that writes no bytes and reports no error, which would hang the host */
+function checkWritten(bytes: number): number {
+  if (bytes === 0) throw new Error('the disk took no bytes');
+  return bytes;
 }

@@ -1,13 +1,17 @@
 import assert from 'node:assert/strict';
-import { ftruncateSync, mkdtempSync, openSync, rmSync, unlinkSync, writeSync } from 'node:fs';
+import { fstatSync, ftruncateSync, mkdtempSync, openSync, rmSync, unlinkSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import fc from 'fast-check';
 import { slotFile } from './file.ts';
 import { SwapFault, SwapStore, type SwapTicket } from './store.ts';
 
-/* Compares the store with a list of the pages put, on a real file that is damaged and truncated, and whose writes fail at times. */
+/*
+ * Compares the store with a list of the pages put, on a real file that is damaged and truncated, and whose writes fail at times. Calls come at
+ * any time while the store moves pages to the file.
+ */
 
 const SEED = 31_415;
 const RUNS = 220;
@@ -21,7 +25,8 @@ type Operation =
   | { readonly op: 'read' | 'take' | 'drop'; readonly which: number }
   | { readonly op: 'flip'; readonly which: number; readonly byte: number }
   | { readonly op: 'truncate'; readonly pages: number }
-  | { readonly op: 'break-writes' };
+  | { readonly op: 'break-writes' }
+  | { readonly op: 'turn' | 'wait' };
 
 const which = fc.nat();
 const operation: fc.Arbitrary<Operation> = fc.oneof(
@@ -32,24 +37,29 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ op: fc.constant('flip' as const), which, byte: fc.nat(PAGE_BYTES - 1) }) },
   { weight: 1, arbitrary: fc.record({ op: fc.constant('truncate' as const), pages: fc.nat(DISK_PAGES * 4) }) },
   { weight: 1, arbitrary: fc.record({ op: fc.constant('break-writes' as const) }) },
+  { weight: 3, arbitrary: fc.record({ op: fc.constantFrom('turn' as const, 'wait' as const) }) },
 );
 
 interface Held {
   readonly ticket: SwapTicket;
   readonly content: Uint8Array;
-  /** Slot in the file; -1 in memory. */
-  readonly slot: number;
   lost: boolean;
 }
+
+const isOnDisk = ({ ticket }: Held) => ticket.place === 'disk';
+/** The page's slot in the file. */
+const slotOf = ({ ticket }: Held) => (ticket as SwapTicket & { readonly slot: number }).slot;
 
 class Model {
   readonly fd: number;
   readonly store: SwapStore;
   held: Held[] = [];
   writesFail = false;
-  lastSlot = -1;
   readErrors = 0;
   writeErrors = 0;
+  /** True once the store could not move a page and has got none since. */
+  #stopped = false;
+  #writing = 0;
 
   constructor(directory: string) {
     const path = join(directory, 'swap');
@@ -65,15 +75,48 @@ class Model {
       openFile: () => ({
         ...file,
         write: (slot, bytes) => {
-          if (this.writesFail) throw new Error('no space left on device');
-          this.lastSlot = slot;
+          this.checkDisk();
           file.write(slot, bytes);
+        },
+        writeAsync: async (slot, bytes) => {
+          this.#writing++;
+          try {
+            this.checkDisk();
+            await file.writeAsync(slot, bytes);
+          } catch (error) {
+            this.#stopped = true;
+            throw error;
+          } finally {
+            this.#writing--;
+          }
         },
       }),
     });
   }
 
-  apply(operation: Operation): void {
+  checkDisk(): void {
+    if (!this.writesFail) return;
+    this.writeErrors++;
+    throw new Error('no space left on device');
+  }
+
+  /** Returns when the store moves no page. */
+  async wait(): Promise<void> {
+    do await setImmediate();
+    while (this.#writing > 0);
+    const inMemory = this.held.filter((held) => !isOnDisk(held)).length;
+    const onDisk = this.held.length - inMemory;
+    assert.ok(inMemory < MEMORY_PAGES || onDisk === DISK_PAGES || this.#stopped, 'memory has room for the next page');
+  }
+
+  /** Returns once the store has closed its file, after a write that is under way. */
+  async closed(): Promise<void> {
+    do await setImmediate();
+    while (this.#writing > 0);
+    assert.throws(() => fstatSync(this.fd), /EBADF/);
+  }
+
+  async apply(operation: Operation): Promise<void> {
     switch (operation.op) {
       case 'put':
         this.put(operation.content);
@@ -84,9 +127,17 @@ class Model {
         this.get(operation.op, operation.which);
         break;
       case 'flip':
+        await this.wait();
         this.flip(operation.which, operation.byte);
         break;
+      case 'turn':
+        await setImmediate();
+        break;
+      case 'wait':
+        await this.wait();
+        break;
       case 'truncate':
+        await this.wait();
         this.truncate(operation.pages);
         break;
       case 'break-writes':
@@ -97,22 +148,19 @@ class Model {
 
   put(seed: number): void {
     const content = pageOf(seed);
-    const inMemory = this.held.filter(({ slot }) => slot < 0).length;
+    const inMemory = this.held.filter((held) => !isOnDisk(held)).length;
     const onDisk = this.held.length - inMemory;
+    this.#stopped = false;
     const ticket = this.store.put(content);
     if (inMemory < MEMORY_PAGES) {
       assert.equal(ticket?.place, 'memory');
     } else if (onDisk === DISK_PAGES || this.writesFail) {
       assert.equal(ticket, undefined);
-      if (onDisk < DISK_PAGES) this.writeErrors++;
     } else {
       assert.equal(ticket?.place, 'disk');
     }
     if (!ticket) return;
-    const slot = ticket.place === 'disk' ? this.lastSlot : -1;
-    assert.ok(slot < DISK_PAGES);
-    assert.ok(slot < 0 || this.held.every((other) => other.slot !== slot), 'two pages have one place');
-    this.held.push({ ticket, content, slot, lost: false });
+    this.held.push({ ticket, content, lost: false });
   }
 
   get(op: 'read' | 'take' | 'drop', which: number): void {
@@ -138,10 +186,10 @@ class Model {
 
   /** Damages an intact page on disk; a lost page stays lost. */
   flip(which: number, byte: number): void {
-    const onDisk = this.held.filter(({ slot, lost }) => slot >= 0 && !lost);
+    const onDisk = this.held.filter((held) => isOnDisk(held) && !held.lost);
     const held = onDisk[which % (onDisk.length || 1)];
     if (!held) return;
-    writeSync(this.fd, Uint8Array.of((held.content[byte] as number) ^ 0x10), 0, 1, held.slot * PAGE_BYTES + byte);
+    writeSync(this.fd, Uint8Array.of((held.content[byte] as number) ^ 0x10), 0, 1, slotOf(held) * PAGE_BYTES + byte);
     held.lost = true;
   }
 
@@ -149,17 +197,19 @@ class Model {
     if (pages >= DISK_PAGES) return;
     // Cut in the middle of a page, which is lost as well.
     ftruncateSync(this.fd, pages * PAGE_BYTES + 5);
-    for (const held of this.held) if (held.slot >= pages) held.lost = true;
+    for (const held of this.held) if (isOnDisk(held) && slotOf(held) >= pages) held.lost = true;
   }
 
   check(): void {
     this.store.check();
+    const places = this.held.map((held) => `${held.ticket.place} ${slotOf(held)}`);
+    assert.equal(new Set(places).size, places.length, 'two pages have one place');
     const { memoryPages, diskPages, capacity, readErrors, writeErrors } = this.store.stats();
     assert.deepEqual(
       { memoryPages, diskPages, capacity, readErrors, writeErrors },
       {
-        memoryPages: this.held.filter(({ slot }) => slot < 0).length,
-        diskPages: this.held.filter(({ slot }) => slot >= 0).length,
+        memoryPages: this.held.filter((held) => !isOnDisk(held)).length,
+        diskPages: this.held.filter(isOnDisk).length,
         capacity: MEMORY_PAGES + DISK_PAGES,
         readErrors: this.readErrors,
         writeErrors: this.writeErrors,
@@ -179,18 +229,19 @@ function pageOf(seed: number): Uint8Array {
   return page;
 }
 
-test('a hundred thousand random operations give back each stored page, or report that the disk lost it', (t) => {
+test('a hundred thousand random operations give back each stored page, or report that the disk lost it', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'pie-swap-'));
   t.after(() => rmSync(directory, { recursive: true, force: true }));
   const counts = { operations: 0, readErrors: 0, writeErrors: 0 };
-  fc.assert(
-    fc.property(fc.array(operation, { maxLength: 1500, size: 'max' }), (schedule) => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(operation, { maxLength: 1500, size: 'max' }), async (schedule) => {
       const model = new Model(directory);
       try {
         for (const each of schedule) {
-          model.apply(each);
+          await model.apply(each);
           model.check();
         }
+        await model.wait();
         // Every remaining page comes back, or is known to be lost.
         while (model.held.length > 0) model.get('take', 0);
         model.check();
@@ -199,6 +250,7 @@ test('a hundred thousand random operations give back each stored page, or report
         model.writesFail = false;
         for (let page = 0; page <= MEMORY_PAGES; page++) model.store.put(pageOf(page));
         model.store.close();
+        await model.closed();
       }
       counts.operations += schedule.length;
       counts.readErrors += model.readErrors;

@@ -3,7 +3,8 @@ import { ftruncateSync, mkdtempSync, openSync, readdirSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
-import { slotFile } from './file.ts';
+import { setImmediate } from 'node:timers/promises';
+import { type SlotFile, slotFile } from './file.ts';
 import { SwapFault, SwapStore, type SwapTicket } from './store.ts';
 
 const PAGE_BYTES = 64;
@@ -196,6 +197,7 @@ test('a disk that fails, works and fails again is reported twice', () => {
       write() {
         if (broken) throw new Error('no space');
       },
+      writeAsync: async () => assert.fail('no page is in memory'),
       close() {},
     }),
     report: (problem) => reports.push(problem),
@@ -220,5 +222,160 @@ test('the store touches pages that the device copies only after it has settled t
   assert.deepEqual(log.splice(0), ['settle']);
   store.put(filled(3));
   assert.deepEqual(log, ['settle'], 'the device may still copy the page that had this place');
+  store.close();
+});
+
+/** A file in memory whose asynchronous writes end when the test says so. */
+class HeldFile implements SlotFile {
+  readonly slots = new Map<number, Uint8Array>();
+  readonly log: string[] = [];
+  #ends: ((failure?: Error) => void)[] = [];
+
+  write(slot: number, bytes: Uint8Array): void {
+    this.log.push(`write ${slot}`);
+    this.slots.set(slot, bytes.slice());
+  }
+
+  async writeAsync(slot: number, bytes: Uint8Array): Promise<void> {
+    this.log.push(`begin ${slot}`);
+    await new Promise<void>((resolve, reject) => this.#ends.push((failure) => (failure ? reject(failure) : resolve())));
+    this.write(slot, bytes);
+  }
+
+  read(slot: number, into: Uint8Array): void {
+    into.set(this.slots.get(slot)!);
+  }
+
+  close(): void {
+    this.log.push('close');
+  }
+
+  /** Ends the write that began first. */
+  async end(failure?: Error): Promise<void> {
+    await setImmediate();
+    this.#ends.shift()!(failure);
+    await setImmediate();
+  }
+}
+
+function heldStore(memoryPages: number, diskPages: number) {
+  const file = new HeldFile();
+  const reports: string[] = [];
+  const store = new SwapStore({
+    ...{ pageBytes: PAGE_BYTES, memoryBytes: memoryPages * PAGE_BYTES, diskBytes: diskPages * PAGE_BYTES },
+    ...{ directory: '/nowhere', openFile: () => file, report: (problem: string) => reports.push(problem) },
+  });
+  const put = (value: number) => store.put(filled(value))!;
+  return { file, store, put, reports };
+}
+
+const placesOf = (tickets: SwapTicket[]) => tickets.map(({ place }) => place);
+
+test('moves the pages that came first to disk, so that memory has room for the next ones', async () => {
+  const { file, store, put } = heldStore(3, 2);
+  const tickets = [put(1), put(2)];
+  await setImmediate();
+  assert.deepEqual(file.log, [], 'while memory has room, nothing moves');
+  tickets.push(put(3));
+  await setImmediate();
+  assert.deepEqual(placesOf(tickets), ['memory', 'memory', 'memory']);
+  assert.deepEqual(store.held(tickets[0]!), filled(1), 'a page stays in memory until it is on disk');
+  tickets.push(put(4));
+  assert.equal(tickets[3]!.place, 'disk', 'a page that finds no room goes to disk itself');
+  await file.end();
+  assert.deepEqual(placesOf(tickets), ['disk', 'memory', 'memory', 'disk']);
+  tickets.push(put(5));
+  await setImmediate();
+  assert.deepEqual(file.log.splice(0), ['begin 0', 'write 1', 'write 0'], 'a full disk takes no page');
+  store.check();
+  assert.deepEqual(
+    tickets.map((ticket) => taken(store, ticket)[0]),
+    [1, 2, 3, 4, 5],
+  );
+  store.check();
+});
+
+test('the place of a write under way is not used again before the write has ended', async () => {
+  const { file, store, put } = heldStore(1, 1);
+  const first = put(1);
+  await setImmediate();
+  store.drop(first);
+  const second = put(2);
+  assert.deepEqual([second.place, put(3).place], ['memory', 'disk']);
+  assert.deepEqual(file.log.splice(0), ['begin 0', 'write 1']);
+  await file.end();
+  assert.deepEqual(store.stats(), { memoryPages: 1, diskPages: 1, capacity: 2, writeErrors: 0, readErrors: 0 });
+  assert.deepEqual(taken(store, second), filled(2));
+  store.check();
+});
+
+test('the disk holds as many pages as it may, also when the last place was taken during a write', async () => {
+  const { file, store, put } = heldStore(1, 1);
+  const [first, second] = [put(1), put(2)];
+  await file.end();
+  assert.deepEqual(placesOf([first, second]), ['memory', 'disk']);
+  assert.equal(store.put(filled(3)), undefined);
+  assert.deepEqual([taken(store, first)[0], taken(store, second)[0]], [1, 2]);
+  store.check();
+});
+
+test('a page that cannot be moved stays in memory, and the next page tries again', async () => {
+  const { file, store, put, reports } = heldStore(1, 2);
+  const first = put(1);
+  await file.end(new Error('no space'));
+  assert.equal(first.place, 'memory');
+  assert.equal(store.stats().writeErrors, 1);
+  assert.deepEqual(reports, ['a page cannot be written: no space']);
+  assert.deepEqual(taken(store, first), filled(1));
+  const second = put(2);
+  await file.end();
+  assert.equal(second.place, 'disk');
+  store.check();
+});
+
+test('the file is closed once no write is under way', async () => {
+  const { file, store, put } = heldStore(1, 1);
+  put(1);
+  await setImmediate();
+  store.close();
+  assert.deepEqual(file.log, ['begin 0']);
+  await file.end();
+  assert.deepEqual(file.log, ['begin 0', 'write 0', 'close']);
+});
+
+test('a page is moved once the device has copied it', async () => {
+  const file = new HeldFile();
+  const log: string[] = [];
+  const store = new SwapStore({
+    ...{ pageBytes: PAGE_BYTES, memoryBytes: PAGE_BYTES, diskBytes: PAGE_BYTES, directory: '/nowhere' },
+    openFile: () => file,
+    settled: async () => {
+      await setImmediate();
+      held!.fill(7);
+      log.push('settled');
+    },
+  });
+  let held: Uint8Array | undefined;
+  const ticket = store.putFrom((into) => {
+    held = into;
+  })!;
+  await setImmediate();
+  await file.end();
+  assert.deepEqual([log, ticket.place, file.log], [['settled'], 'disk', ['begin 0', 'write 0']]);
+  assert.deepEqual(taken(store, ticket), filled(7));
+});
+
+test('memory that the device reaches fastest is there from the start', () => {
+  const sizes: number[] = [];
+  const store = new SwapStore({
+    ...{ pageBytes: 1024 * 1024, memoryBytes: 20 * 1024 * 1024, diskBytes: 1024 * 1024, directory: '/nowhere' },
+    allocate: (bytes) => {
+      sizes.push(bytes / 1024 / 1024);
+      return new Uint8Array(bytes);
+    },
+  });
+  assert.deepEqual(sizes, [16, 4, 1], 'in large pieces, and the page on its way to disk');
+  for (let page = 0; page < 20; page++) assert.equal(store.put(new Uint8Array(store.pageBytes))?.place, 'memory');
+  assert.equal(sizes.length, 3);
   store.close();
 });

@@ -3,6 +3,7 @@ import { openUnnamedFile, type SlotFile } from './file.ts';
 
 /** One page that is swapped out. Valid until `drop`. */
 export interface SwapTicket {
+  /** Where the page is now: the store may move it to disk. */
   readonly place: 'memory' | 'disk';
 }
 
@@ -14,16 +15,21 @@ export class SwapFault extends Error {
 export interface SwapOptions {
   /** Bytes of every page. */
   readonly pageBytes: number;
-  /** Maximum bytes kept in host memory. The store allocates it as needed and reuses it for later pages. */
+  /** Maximum bytes kept in host memory. The store allocates ordinary memory as needed, and reuses it for later pages. */
   readonly memoryBytes: number;
-  /** Maximum bytes kept on disk once memory is full; 0 for none. */
+  /** Maximum bytes kept on disk; 0 for none. The file is one page longer. */
   readonly diskBytes: number;
   /** Directory for the file, which is made when first needed. */
   readonly directory: string;
-  /** Allocates memory that the device reaches fastest, in pieces of many pages. Ordinary memory serves where it returns undefined. */
+  /**
+   * Allocates memory that the device reaches fastest, in pieces of many pages, all of it at once: that takes long. Ordinary memory serves
+   * once it returns undefined.
+   */
   readonly allocate?: ((bytes: number) => Uint8Array | undefined) | undefined;
   /** Waits for the device's queued copies from and to that memory. Called before anything else uses it. */
   readonly settle?: (() => void) | undefined;
+  /** As `settle`, without blocking the thread. */
+  readonly settled?: (() => Promise<void>) | undefined;
   /** Makes the file; by default an unnamed one in `directory`. */
   readonly openFile?: (directory: string, pageBytes: number) => SlotFile;
   /** Called when the disk begins to fail, and not again until an operation has succeeded. Logs by default. */
@@ -42,16 +48,22 @@ export interface SwapStats {
 }
 
 interface Ticket extends SwapTicket {
-  readonly slot: number;
+  place: 'memory' | 'disk';
+  slot: number;
   /** CRC-32 of a page on disk. Kept here and not in the file, so that it also reveals a page in the wrong place. 0 in memory. */
-  readonly checksum: number;
+  checksum: number;
 }
 
 /** Bytes per call of `allocate`: each call of the driver takes long. */
 const PIECE_BYTES = 16 * 1024 * 1024;
+/** Part of the memory that the store keeps free for the next pages, while the disk has room. */
+const FREE_PART = 1 / 8;
 
 /**
- * Storage for pages that left the device: host memory up to a bound, then one file up to a bound. Synchronous, bit for bit.
+ * Storage for pages that left the device, bit for bit: host memory up to a bound, and one file up to a bound. Calls are synchronous.
+ *
+ * A write to a disk can take long, so the store moves the pages that it has held longest to the file on another thread, in time for the next
+ * pages to find free memory. Only when many pages come at once does `put` itself write to the file.
  *
  * A page that cannot be written is refused as if the store were full, and stays where it is. A page that cannot be read back is a
  * `SwapFault`; its ticket stays until `drop`.
@@ -66,10 +78,18 @@ export class SwapStore {
   #memory: Uint8Array[] = [];
   /** One page on its way to the disk. */
   #passing: Uint8Array | undefined;
+  readonly #settled: () => Promise<void> | undefined;
   #memorySlots: SlotNumbers;
+  /** One more than pages can be on disk: a page on its way there has a place in memory, too. */
   #diskSlots: SlotNumbers;
+  readonly #maxDiskPages: number;
   #file: SlotFile | undefined;
   #live = new Set<SwapTicket>();
+  /** The pages in memory, in the order in which they came. */
+  readonly #inMemory = new Set<Ticket>();
+  /** True while a page is on its way to disk. */
+  #isMoving = false;
+  #closed = false;
   #writeErrors = 0;
   #readErrors = 0;
   #report: (problem: string) => void;
@@ -81,12 +101,17 @@ export class SwapStore {
     if (!Number.isInteger(pageBytes) || pageBytes < 1) throw new RangeError(`pages of ${pageBytes} bytes`);
     this.pageBytes = pageBytes;
     this.#memorySlots = new SlotNumbers(Math.floor(memoryBytes / pageBytes));
-    this.#diskSlots = new SlotNumbers(Math.floor(diskBytes / pageBytes));
+    this.#maxDiskPages = Math.floor(diskBytes / pageBytes);
+    this.#diskSlots = new SlotNumbers(this.#maxDiskPages + 1);
     this.#allocate = options.allocate;
     this.#settle = options.settle ?? (() => undefined);
+    this.#settled = options.settled ?? (() => undefined);
     this.#directory = directory;
     this.#openFile = options.openFile ?? openUnnamedFile;
     this.#report = options.report ?? logProblem;
+    if (!this.#allocate) return;
+    while (this.#memory.length < this.#memorySlots.count && this.#addMemory());
+    if (this.#maxDiskPages > 0) this.#passing = this.#memoryOf(pageBytes);
   }
 
   /** Copies a page in. Undefined when memory and disk are full, or the disk refused the page: the caller keeps it. */
@@ -101,7 +126,7 @@ export class SwapStore {
    */
   putFrom(read: (into: Uint8Array, stays: boolean) => void): SwapTicket | undefined {
     const held = this.#putMemory((into) => read(into, true));
-    if (held || this.#diskSlots.full) return held;
+    if (held || this.#diskIsFull) return held;
     this.#passing ??= this.#memoryOf(this.pageBytes);
     read(this.#passing, false);
     return this.#putDisk(this.#passing);
@@ -123,16 +148,21 @@ export class SwapStore {
 
   /** Forgets a page. */
   drop(ticket: SwapTicket): void {
-    const { place, slot } = this.#own(ticket);
-    this.#live.delete(ticket);
-    (place === 'memory' ? this.#memorySlots : this.#diskSlots).give(slot);
+    const own = this.#own(ticket);
+    this.#live.delete(own);
+    if (this.#inMemory.delete(own)) {
+      this.#memorySlots.give(own.slot);
+      return;
+    }
+    this.#diskSlots.give(own.slot);
+    void this.#moveToDisk();
   }
 
   stats(): SwapStats {
     return {
-      memoryPages: this.#memorySlots.taken,
-      diskPages: this.#diskSlots.taken,
-      capacity: this.#memorySlots.count + this.#diskSlots.count,
+      memoryPages: this.#inMemory.size,
+      diskPages: this.#live.size - this.#inMemory.size,
+      capacity: this.#memorySlots.count + this.#maxDiskPages,
       writeErrors: this.#writeErrors,
       readErrors: this.#readErrors,
     };
@@ -140,17 +170,20 @@ export class SwapStore {
 
   /** Throws when the slots taken do not match the tickets. */
   check(): void {
-    const taken = this.#memorySlots.taken + this.#diskSlots.taken;
-    if (taken !== this.#live.size) throw new Error(`${taken} places are taken for ${this.#live.size} tickets`);
+    const { memoryPages, diskPages } = this.stats();
+    const [inMemory, onDisk] = [this.#memorySlots.taken, this.#diskSlots.taken - (this.#isMoving ? 1 : 0)];
+    if (inMemory !== memoryPages || onDisk !== diskPages)
+      throw new Error(`${inMemory} and ${onDisk} places are taken for ${memoryPages} and ${diskPages} tickets`);
   }
 
   /** Frees memory and file; every ticket is spent. */
   close(): void {
+    this.#closed = true;
     for (const ticket of this.#live) this.drop(ticket);
     this.#memory.length = 0;
     this.#passing = undefined;
-    this.#file?.close();
-    this.#file = undefined;
+    // Another file could get the number of a file that is closed during a write.
+    if (!this.#isMoving) this.#closeFile();
   }
 
   #putMemory(read: (into: Uint8Array) => void): SwapTicket | undefined {
@@ -163,17 +196,77 @@ export class SwapStore {
       this.#memorySlots.give(slot);
       throw error;
     }
-    return this.#issue({ place: 'memory', slot, checksum: 0 });
+    const ticket: Ticket = { place: 'memory', slot, checksum: 0 };
+    this.#inMemory.add(ticket);
+    void this.#moveToDisk();
+    return this.#issue(ticket);
   }
 
-  /** Allocates the next slots. `SlotNumbers` hands unused slots out in order. */
-  #addMemory(): void {
+  /** Allocates the next slots. `SlotNumbers` hands unused slots out in order. @returns false when `allocate` gave none of them */
+  #addMemory(): boolean {
     const { pageBytes } = this;
     const left = this.#memorySlots.count - this.#memory.length;
-    const pages = this.#allocate ? Math.min(left, Math.max(1, Math.floor(PIECE_BYTES / pageBytes))) : 1;
-    const piece = this.#memoryOf(pages * pageBytes);
-    for (let page = 0; page < pages; page++)
-      this.#memory.push(piece.subarray(page * pageBytes, (page + 1) * pageBytes));
+    const most = Math.min(left, Math.max(1, Math.floor(PIECE_BYTES / pageBytes)));
+    const allocated = this.#allocate?.(most * pageBytes);
+    const piece = allocated ?? new Uint8Array(pageBytes);
+    for (let at = 0; at < piece.length; at += pageBytes) this.#memory.push(piece.subarray(at, at + pageBytes));
+    return allocated !== undefined;
+  }
+
+  /** Moves the oldest pages in memory to disk until enough of the memory is free. */
+  async #moveToDisk(): Promise<void> {
+    if (this.#isMoving) return;
+    try {
+      for (let page = this.#nextToMove(); page; page = this.#nextToMove()) await this.#move(page);
+    } catch (cause) {
+      // The page stays in memory, and the next `put` tries again.
+      this.#refused(cause);
+    }
+  }
+
+  #nextToMove(): Ticket | undefined {
+    const free = this.#memorySlots.count - this.#inMemory.size;
+    if (this.#closed || this.#diskIsFull || free >= this.#memorySlots.count * FREE_PART) return undefined;
+    const [oldest] = this.#inMemory;
+    return oldest;
+  }
+
+  async #move(page: Ticket): Promise<void> {
+    const slot = this.#diskSlots.take() as number;
+    let isMoved = false;
+    this.#isMoving = true;
+    try {
+      await this.#settled();
+      const bytes = this.#memory[page.slot];
+      if (!bytes || !this.#inMemory.has(page)) return;
+      const checksum = crc32(bytes);
+      await this.#opened().writeAsync(slot, bytes);
+      this.#failing = false;
+      // During the write, the caller may have dropped the page, or put another one into the last place on disk.
+      if (!this.#inMemory.has(page) || this.#diskIsFull) return;
+      this.#inMemory.delete(page);
+      this.#memorySlots.give(page.slot);
+      Object.assign(page, { place: 'disk', slot, checksum } satisfies Ticket);
+      isMoved = true;
+    } finally {
+      this.#isMoving = false;
+      if (!isMoved) this.#diskSlots.give(slot);
+      if (this.#closed) this.#closeFile();
+    }
+  }
+
+  get #diskIsFull(): boolean {
+    return this.#live.size - this.#inMemory.size >= this.#maxDiskPages;
+  }
+
+  #opened(): SlotFile {
+    this.#file ??= this.#openFile(this.#directory, this.pageBytes);
+    return this.#file;
+  }
+
+  #closeFile(): void {
+    this.#file?.close();
+    this.#file = undefined;
   }
 
   #copyTo(into: Uint8Array, from: Uint8Array): void {
@@ -186,15 +279,13 @@ export class SwapStore {
   }
 
   #putDisk(bytes: Uint8Array): SwapTicket | undefined {
-    const slot = this.#diskSlots.take();
+    const slot = this.#diskIsFull ? undefined : this.#diskSlots.take();
     if (slot === undefined) return undefined;
     try {
-      this.#file ??= this.#openFile(this.#directory, this.pageBytes);
-      this.#file.write(slot, bytes);
+      this.#opened().write(slot, bytes);
     } catch (cause) {
       this.#diskSlots.give(slot);
-      this.#writeErrors++;
-      this.#failed(`a page cannot be written: ${messageOf(cause)}`);
+      this.#refused(cause);
       return undefined;
     }
     this.#failing = false;
@@ -216,6 +307,11 @@ export class SwapStore {
     this.#readErrors++;
     this.#failed(`a page cannot be read back: ${problem}`);
     throw new SwapFault(`a page cannot be read back from swap: ${problem}`);
+  }
+
+  #refused(cause: unknown): void {
+    this.#writeErrors++;
+    this.#failed(`a page cannot be written: ${messageOf(cause)}`);
   }
 
   #failed(problem: string): void {
@@ -254,10 +350,6 @@ class SlotNumbers {
 
   constructor(count: number) {
     this.count = count;
-  }
-
-  get full(): boolean {
-    return this.#free.length === 0 && this.#next === this.count;
   }
 
   get taken(): number {

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import type { PageDevice } from '../device-memory.ts';
 
 /** Content of a slot: a value that stands for its key and value, and the rotation of its key. */
@@ -58,6 +59,11 @@ export class ArrayDevice implements PageDevice {
 
   queueWritePage(frame: number, from: Uint8Array): void {
     this.#queued.push(() => this.#bytes(frame).set(from));
+  }
+
+  async pagesSettled(): Promise<void> {
+    await setImmediate();
+    this.settlePages();
   }
 
   settlePages(): void {

@@ -383,6 +383,7 @@ export class World {
       memory.snapshots.readPage(snapshot, i, bytes);
       return { filled: page.filled, masked, positions: page.positions.slice(), bytes };
     });
+    device.settlePages();
     this.#unexport(name);
     const { tokens, nextPosition } = snapshot;
     this.attempt(actor, stored.length, () => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { setImmediate } from 'node:timers/promises';
 import { fault } from '../../fault.ts';
+import type { TransferBuffer } from '../../transfers.ts';
 import type { Requester, Restoration, Snapshot, SnapshotMemory, StoredPage } from '../snapshot.ts';
 
 export const PAGE_SIZE = 4;
@@ -17,12 +18,18 @@ export interface TestSnapshot extends Snapshot {
   readonly pages: readonly { readonly page: TestPage; readonly masked: number }[];
 }
 
-/** Pages with reference counts and bytes, as the registry sees memory. */
+/**
+ * Pages with reference counts and bytes, as the registry sees memory. It makes copies from and to buffers as late as the order of calls
+ * allows; until then, their targets hold no valid page.
+ */
 export class PageMemory implements SnapshotMemory<TestSnapshot> {
   /** Pages with at least one holder. */
   readonly held = new Set<TestPage>();
   /** Number of the next reads that fail, like reads of pages that swap has lost. */
   failingReads = 0;
+  /** Number of buffers that were taken and not released. */
+  buffers = 0;
+  #queued: (() => void)[] = [];
 
   retain(snapshot: TestSnapshot): void {
     for (const { page } of snapshot.pages) {
@@ -32,6 +39,7 @@ export class PageMemory implements SnapshotMemory<TestSnapshot> {
   }
 
   release(snapshot: TestSnapshot): void {
+    this.copyQueued();
     for (const { page } of snapshot.pages) {
       if (page.references === 0) throw new Error('a page was released more often than it was retained');
       page.references--;
@@ -54,7 +62,26 @@ export class PageMemory implements SnapshotMemory<TestSnapshot> {
       this.failingReads--;
       throw fault('internal', 'swap lost the page');
     }
-    into.set(page.content);
+    into.fill(0xee);
+    this.queue(() => into.set(page.content));
+  }
+
+  takeBuffer(bytes: number): TransferBuffer {
+    this.buffers++;
+    return { bytes: new Uint8Array(bytes), release: () => void this.buffers-- };
+  }
+
+  async settled(): Promise<void> {
+    await setImmediate();
+    this.copyQueued();
+  }
+
+  queue(copy: () => void): void {
+    this.#queued.push(copy);
+  }
+
+  copyQueued(): void {
+    for (const copy of this.#queued.splice(0)) copy();
   }
 }
 
@@ -119,7 +146,7 @@ class TestRestoration implements Restoration<TestSnapshot> {
     assert.ok(page && !this.#hasEnded && !this.#filled.has(index), `page ${index} is filled once, while it is held`);
     page.filled = filled;
     page.positions.set(positions);
-    page.content.set(bytes);
+    this.#memory.queue(() => page.content.set(bytes));
     this.#filled.set(index, masked);
   }
 

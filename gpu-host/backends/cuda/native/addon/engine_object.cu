@@ -15,6 +15,8 @@ constexpr size_t MOST_STEPS = 2;
 constexpr size_t MOST_SIDE = 8;
 // Adapters, each with its matrices.
 constexpr size_t MOST_LOADS = 8;
+// Waits for page moves: one that runs, and one for the moves that were queued since.
+constexpr size_t MOST_PAGE_WAITS = 2;
 // Per projection.
 constexpr int64_t MOST_STATES = 1 << 24;
 
@@ -68,7 +70,7 @@ void EngineObject::attach(napi_env env, napi_value self, const Shared& shared) {
   check(env, made);
   // The thread-safe function must not keep an idle event loop alive.
   check(env, napi_unref_threadsafe_function(env, wake_));
-  for (Line* line : {&steps_, &side_, &loads_})
+  for (Line* line : {&steps_, &side_, &loads_, &pages_})
     line->waiter = std::make_unique<Waiter>([wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
   check(env, napi_add_env_cleanup_hook(env, teardown, this));
   hooked_ = true;
@@ -119,7 +121,7 @@ Engine& EngineObject::engine() {
 }
 
 void EngineObject::deliver(napi_env env) {
-  for (Line* line : {&steps_, &side_, &loads_}) deliver(env, *line);
+  for (Line* line : {&steps_, &side_, &loads_, &pages_}) deliver(env, *line);
 }
 
 void EngineObject::deliver(napi_env env, Line& line) {
@@ -145,7 +147,7 @@ void EngineObject::deliver(napi_env env, Line& line) {
 }
 
 void EngineObject::settle(napi_env env, Pending& pending, const WorkEnd& end) {
-  if (steps_.pending.empty() && side_.pending.empty() && loads_.pending.empty()) {
+  if (pendingWork() == 0) {
     napi_unref_threadsafe_function(env, wake_);
     uint32_t references = 0;
     napi_reference_unref(env, self_, &references);
@@ -167,11 +169,17 @@ void EngineObject::settle(napi_env env, Pending& pending, const WorkEnd& end) {
 }
 
 void EngineObject::retire(std::shared_ptr<Adapter> adapter) {
-  loads_.waiter->add(++lastLoad_, [held = std::move(adapter)]() mutable { held.reset(); });
+  loads_.waiter->add(++loads_.last, [held = std::move(adapter)]() mutable { held.reset(); });
+}
+
+size_t EngineObject::pendingWork() const {
+  size_t count = 0;
+  for (const Line* line : {&steps_, &side_, &loads_, &pages_}) count += line->pending.size();
+  return count;
 }
 
 void EngineObject::keepAlive(napi_env env) {
-  if (steps_.pending.size() + side_.pending.size() + loads_.pending.size() > 1) return;
+  if (pendingWork() > 1) return;
   uint32_t references = 0;
   check(env, napi_reference_ref(env, self_, &references));
   check(env, napi_ref_threadsafe_function(env, wake_));
@@ -179,7 +187,7 @@ void EngineObject::keepAlive(napi_env env) {
 
 void EngineObject::close(napi_env env) {
   if (!engine_) return;
-  for (Line* line : {&steps_, &side_, &loads_}) {
+  for (Line* line : {&steps_, &side_, &loads_, &pages_}) {
     if (!line->waiter) continue;
     line->waiter->drain();
     if (env != nullptr) deliver(env, *line);
@@ -238,17 +246,20 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
   return promise;
 }
 
-napi_value EngineObject::startSide(napi_env env, size_t words, std::function<void(uint32_t*)> work) {
-  if (side_.pending.size() >= MOST_SIDE) refuse(std::to_string(MOST_SIDE) + " projections and scorings are under way");
+napi_value EngineObject::start(napi_env env, Line& line, size_t words, std::function<void(uint32_t*)> work) {
   const auto results = std::make_shared<std::vector<uint32_t>>(words);
   const size_t bytes = words * sizeof(uint32_t);
-  Pending pending{++lastSide_, nullptr, bytes, [results, bytes](void* into) { std::memcpy(into, results->data(), bytes); }, {}};
+  Pending pending{++line.last, nullptr, bytes, [results, bytes](void* into) { if (bytes > 0) std::memcpy(into, results->data(), bytes); }, {}};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));
-  side_.pending.push_back(std::move(pending));
-  side_.waiter->add(lastSide_, [results, work = std::move(work)] { work(results->data()); });
+  line.pending.push_back(std::move(pending));
+  line.waiter->add(line.last, [results, work = std::move(work)] { work(results->data()); });
   keepAlive(env);
   return promise;
+}
+
+void EngineObject::checkSide() const {
+  if (side_.pending.size() >= MOST_SIDE) refuse(std::to_string(MOST_SIDE) + " projections and scorings are under way");
 }
 
 napi_value EngineObject::project(napi_env env, const Arguments& arguments) {
@@ -257,7 +268,8 @@ napi_value EngineObject::project(napi_env env, const Arguments& arguments) {
   const View<float> states = view<float>(env, arguments.values[0], "states", count * limits_.hidden);
   Engine& device = engine();
   const size_t places = size_t(count) * size_t(topK);
-  return startSide(env, 2 * places, [&device, count, topK, places, copy = copied(states)](uint32_t* results) {
+  checkSide();
+  return start(env, side_, 2 * places, [&device, count, topK, places, copy = copied(states)](uint32_t* results) {
     device.project(copy.data(), int(count), int(topK), results, reinterpret_cast<float*>(results + places));
   });
 }
@@ -277,7 +289,8 @@ napi_value EngineObject::score(napi_env env, const Arguments& arguments) {
     float* const scores = reinterpret_cast<float*>(results);
     device.score(copy.data(), int(count), asked.data(), starts.data(), scores, scores + asked.size());
   };
-  return startSide(env, tokens.count + size_t(count), std::move(work));
+  checkSide();
+  return start(env, side_, tokens.count + size_t(count), std::move(work));
 }
 
 napi_value EngineObject::copySlots(napi_env env, const Arguments& arguments) {
@@ -318,6 +331,12 @@ napi_value EngineObject::settlePages(napi_env env, const Arguments&) {
   return undefined(env);
 }
 
+napi_value EngineObject::pagesSettled(napi_env env, const Arguments&) {
+  Engine& device = engine();
+  if (pages_.pending.size() >= MOST_PAGE_WAITS) refuse(std::to_string(MOST_PAGE_WAITS) + " waits for pages are under way");
+  return start(env, pages_, 0, [&device](uint32_t*) { device.waitForPages(); });
+}
+
 napi_value EngineObject::pages(napi_env env, const Arguments&) {
   const Engine& device = engine();
   const napi_value said = object(env);
@@ -353,12 +372,12 @@ napi_value EngineObject::loadAdapter(napi_env env, const Arguments& arguments) {
     std::memcpy(into, said, sizeof said);
     adapters_[id] = std::move(*made);
   };
-  Pending pending{++lastLoad_, nullptr, 2 * sizeof(double), write, {}};
+  Pending pending{++loads_.last, nullptr, 2 * sizeof(double), write, {}};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));
   check(env, napi_create_reference(env, arguments.values[0], 1, &pending.arguments));
   loads_.pending.push_back(std::move(pending));
-  loads_.waiter->add(lastLoad_, [&device, made, projections, read = std::move(matrices)] { *made = device.loadAdapter(read); });
+  loads_.waiter->add(loads_.last, [&device, made, projections, read = std::move(matrices)] { *made = device.loadAdapter(read); });
   keepAlive(env);
   return promise;
 }
@@ -406,7 +425,7 @@ napi_value EngineObject::defineClass(napi_env env) {
       method("submit", call<&EngineObject::submit>),           method("project", call<&EngineObject::project>),
       method("score", call<&EngineObject::score>),             method("copySlots", call<&EngineObject::copySlots>),
       method("readPage", call<&EngineObject::readPage>),       method("writePage", call<&EngineObject::writePage>),
-      method("settlePages", call<&EngineObject::settlePages>),
+      method("settlePages", call<&EngineObject::settlePages>), method("pagesSettled", call<&EngineObject::pagesSettled>),
       method("pages", call<&EngineObject::pages>),             method("loadAdapter", call<&EngineObject::loadAdapter>),
       method("freeAdapter", call<&EngineObject::freeAdapter>), method("memory", call<&EngineObject::memory>),
       method("graphs", call<&EngineObject::graphs>),           method("dispose", call<&EngineObject::dispose>),

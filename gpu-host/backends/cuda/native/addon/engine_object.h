@@ -33,6 +33,7 @@ class EngineObject {
   struct Line {
     std::unique_ptr<Waiter> waiter;
     std::deque<Pending> pending;
+    uint64_t last = 0;  // The id of the last work, where the engine gives none.
   };
   using Method = napi_value (EngineObject::*)(napi_env env, const Arguments& arguments);
 
@@ -51,8 +52,11 @@ class EngineObject {
   void settle(napi_env env, Pending& pending, const WorkEnd& end);
   // Keeps the event loop and this object alive while any promise is pending. Call after the first piece of work was added.
   void keepAlive(napi_env env);
-  // Runs `work` on the thread for side work; it writes `words` words of results. Returns a promise of them.
-  napi_value startSide(napi_env env, size_t words, std::function<void(uint32_t*)> work);
+  size_t pendingWork() const;
+  // Throws "invalid" when too much side work is under way.
+  void checkSide() const;
+  // Runs `work` on the line's thread; it writes `words` words of results. Returns a promise of them.
+  napi_value start(napi_env env, Line& line, size_t words, std::function<void(uint32_t*)> work);
   // Lets the thread for loads free an adapter that no step uses any more.
   void retire(std::shared_ptr<Adapter> adapter);
   // Waits for running work and frees everything. Without `env` it settles no promises. The second call does nothing.
@@ -66,6 +70,7 @@ class EngineObject {
   napi_value readPage(napi_env env, const Arguments& arguments);
   napi_value writePage(napi_env env, const Arguments& arguments);
   napi_value settlePages(napi_env env, const Arguments& arguments);
+  napi_value pagesSettled(napi_env env, const Arguments& arguments);
   napi_value pages(napi_env env, const Arguments& arguments);
   napi_value loadAdapter(napi_env env, const Arguments& arguments);
   napi_value freeAdapter(napi_env env, const Arguments& arguments);
@@ -77,9 +82,8 @@ class EngineObject {
   int layers_ = 0;
   int pageCount_ = 0;
   std::unique_ptr<Engine> engine_;
-  // Loads also free adapters, because the driver waits for the device before it frees memory.
-  Line steps_, side_, loads_;
-  uint64_t lastSide_ = 0, lastLoad_ = 0;
+  // Loads also free adapters, because the driver waits for the device before it frees memory. `pages_` waits for moves of pages.
+  Line steps_, side_, loads_, pages_;
   std::map<uint32_t, std::shared_ptr<Adapter>> adapters_;
   uint32_t lastAdapter_ = 0;
   napi_threadsafe_function wake_ = nullptr;

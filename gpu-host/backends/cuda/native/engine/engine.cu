@@ -138,6 +138,9 @@ class EngineOf final : public Engine {
   void settlePages() override {
     guard("settlePages", [&] { pages_->settle(); });
   }
+  void waitForPages() override {
+    guard("waitForPages", [&] { pages_->wait(); });
+  }
 
   std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) override {
     return guard("loadAdapter", [&] {

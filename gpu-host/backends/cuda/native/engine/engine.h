@@ -163,10 +163,12 @@ class Engine {
   virtual void readPages(const int* pages, int count, uint8_t* into) = 0;
   virtual void writePages(const int* pages, int count, const uint8_t* from) = 0;
   // One page, without waiting: everything that is called later is ordered after the copy. The memory must be pinned, and only further queued copies may
-  // use it before `settlePages`, which waits for all of them.
+  // use it before `settlePages`, which waits for all of them, or before the return of a `waitForPages` that was called after them. `waitForPages` may be
+  // called by any thread, during any other call.
   virtual void queueReadPage(int page, uint8_t* into) = 0;
   virtual void queueWritePage(int page, const uint8_t* from) = 0;
   virtual void settlePages() = 0;
+  virtual void waitForPages() = 0;
   // Waits for the copy to the device, but not for steps. Any thread may call it, one at a time.
   virtual std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) = 0;
   virtual MemoryReport memory() const = 0;

@@ -103,6 +103,36 @@ TEST("steps are submitted while a projection and a scoring wait for the device, 
   CHECK(actual.scores == expected.scores && actual.entropies == expected.entropies);
 }
 
+TEST("another thread waits for the moves that were queued before, while the device stands still") {
+  const TinyModel model = tinyModel(54);
+  const auto engine = make(model);
+  const size_t bytes = engine->pageBytes();
+  std::vector<uint8_t> written(bytes);
+  for (size_t i = 0; i < bytes; i++) written[i] = static_cast<uint8_t>(i % 251);
+  engine->writePage(1, written.data());
+  uint8_t* const pinned = static_cast<uint8_t*>(allocatePinned(2 * bytes));
+  uint8_t *const first = pinned, *const second = pinned + bytes;
+  std::fill_n(pinned, 2 * bytes, uint8_t{7});
+  std::atomic<bool> ended{false};
+  std::thread waiting;
+  {
+    const emulation::Hold hold;
+    engine->queueReadPage(1, first);
+    engine->queueWritePage(2, first);
+    engine->queueReadPage(2, second);
+    waiting = std::thread([&] {
+      engine->waitForPages();
+      ended = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    CHECK(!ended);
+  }
+  waiting.join();
+  CHECK(std::equal(written.begin(), written.end(), first) && std::equal(written.begin(), written.end(), second));
+  engine->waitForPages();
+  freePinned(pinned);
+}
+
 TEST("page moves are queued while the device stands still, in order with copies of slots, steps and each other") {
   const TinyModel model = tinyModel(53);
   const auto queued = make(model), waited = make(model);

@@ -73,6 +73,11 @@ void PageMover::settle() {
   }
 }
 
+void PageMover::wait() const {
+  for (const Way* way : {&in_, &out_})
+    if (way->queued) way->moved.synchronize();
+}
+
 void PageMover::read(const int* pages, int count, uint8_t* into, const Event& copied, bool queue) {
   move(out_, in_, pages, count, copied, queue, [&](size_t bytes, size_t at) {
     CUDA_CALL(cudaMemcpyAsync(into + at, out_.staging, bytes, cudaMemcpyDeviceToHost, out_.stream));

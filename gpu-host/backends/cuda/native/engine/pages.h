@@ -26,13 +26,15 @@ class PageMover {
   void order(const Stream& later);
   // Waits for the queued moves.
   void settle();
+  // The same for the moves that were queued before the call; any thread may call it, also while others queue moves.
+  void wait() const;
 
  private:
   struct Way {
     std::mutex mutex;
     Stream stream;
     uint8_t* staging = nullptr;
-    Event moved;
+    Event moved{false, true};
     std::atomic<bool> queued{false};  // Moves may be under way that no caller waited for.
   };
   // `copy(bytes, at)` copies the staged bytes over the bus, before or after the kernel.
