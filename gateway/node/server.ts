@@ -60,7 +60,9 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   server.listen({ host: options.host, port: options.port, backlog: BACKLOG });
   await once(server, 'listening');
   // This happens, for example, when no file descriptor is left for one more connection. Open connections go on.
-  server.on('error', (error) => options.log?.({ level: 'error', message: 'a connection could not be accepted', error }));
+  server.on('error', (error) =>
+    options.log?.({ level: 'error', message: 'a connection could not be accepted', error }),
+  );
 
   const idleWithin = async (ms: number) => {
     const until = performance.now() + ms;

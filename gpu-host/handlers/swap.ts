@@ -11,7 +11,7 @@ export function openSwap({ backend, swapMemoryBytes = 0, swapDiskBytes = 0, kv }
     diskBytes: swapDiskBytes,
     ...(backend.allocatePinned && { allocate: (bytes) => backend.allocatePinned?.(bytes) }),
     ...(backend.settlePages && { settle: () => backend.settlePages?.() }),
-    ...(backend.pagesSettled && { settled: () => backend.pagesSettled?.() }),
+    ...(backend.pagesSettled && { settled: async () => backend.pagesSettled?.() }),
     directory: kv?.directory ?? tmpdir(),
   });
 }

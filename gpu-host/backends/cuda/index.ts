@@ -311,7 +311,10 @@ class CudaBackend implements Backend {
         return await topOfWholeRows(this.#engine, this.config, states, { rows: count, topK });
       const k = Math.min(topK, this.config.vocabularySize);
       const places = count * k;
-      const words = count > 0 ? await this.#deadline.of(this.#engine.project(states, count, k), 'a projection') : new ArrayBuffer(0);
+      const words =
+        count > 0
+          ? await this.#deadline.of(this.#engine.project(states, count, k), 'a projection')
+          : new ArrayBuffer(0);
       const tokens = new Uint32Array(words, 0, places);
       return { topK: k, tokens, logProbabilities: new Float32Array(words, 4 * places, places) };
     } catch (caught) {
@@ -330,7 +333,10 @@ class CudaBackend implements Backend {
       all.set(list, first[row]);
     });
     try {
-      const words = count > 0 ? await this.#deadline.of(this.#engine.score(states, count, all, first), 'a scoring') : new ArrayBuffer(0);
+      const words =
+        count > 0
+          ? await this.#deadline.of(this.#engine.score(states, count, all, first), 'a scoring')
+          : new ArrayBuffer(0);
       const scores = new Float32Array(words, 0, all.length);
       const entropies = new Float32Array(words, 4 * all.length, count);
       return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
