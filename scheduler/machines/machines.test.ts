@@ -180,7 +180,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await mark.set();
     assert.equal(mark.signal.aborted, false);
     await store.redis.mset(...keys.flatMap((key) => [key, 'other']));
-    await eventually(() => mark.signal.aborted, 'the restore is told');
+    await eventually(() => mark.signal.aborted, 'the restore learns that it has lost its lease');
     assert.ok(mark.signal.reason instanceof RestoreLost);
     mark.whole();
     await mark.release();

@@ -307,7 +307,8 @@ describe('runtimes', () => {
     };
     await forgotten('dead before');
     for (const step of [-3_600_000, 3_600_000]) {
-      // Redis has no other clock for a test: the times that it stored move the other way. With a step forward, leases run out.
+      // A test cannot set the clock of Redis, so it moves the stored times the other way. After a step forward, leases
+      // have run out.
       await client.eval(
         `for _, field in ipairs({'at', 'since', 'orphansAt'}) do redis.call('HINCRBY', KEYS[1], field, -ARGV[1]) end
         for _, id in ipairs(redis.call('ZRANGE', KEYS[1] .. ':checks', 0, -1)) do

@@ -145,7 +145,7 @@ test('a SIGKILL of the gateway keeps the session, and the page reconnects by its
   open({ mayComplain: true }, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();
     const back = platform.restarted('gateway');
-    // The supervisor is stopped until the page has reported the loss, so that it does not restart the gateway before.
+    // Stop the supervisor until the page has reported the loss: it would restart the gateway too early.
     process.kill(platform.supervisorPid, 'SIGSTOP');
     process.kill(platform.pid('gateway'), 'SIGKILL');
     const said = page.getByText('Connecting again').waitFor();
