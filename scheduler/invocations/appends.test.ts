@@ -24,7 +24,8 @@ describe('appends of several attempts in one turn', () => {
   });
   after(() => redis.stop());
   beforeEach(() => {
-    scheduler = openTestScheduler(redis);
+    // A busy machine takes seconds to begin 150 attempts at once.
+    scheduler = openTestScheduler(redis, { deadlineMs: 60_000 });
   });
   afterEach(() => scheduler.close());
 

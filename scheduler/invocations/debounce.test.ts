@@ -133,7 +133,7 @@ describe('debounce', () => {
     await scheduler.close();
     await redis.restart();
     scheduler = open();
-    assert.equal((await scheduler.admission.repair())?.returned, 0, 'the repair leaves it to its delay');
+    assert.equal((await scheduler.admission.repair())?.returned, 0, 'the repair does not end the delay');
     assert.equal((await waits()).queued, 0);
     now += 10 * SECOND;
     const reaping = openScheduler({ connect: redis.connect, clock: () => now, prefix: 'debounce', leaseMs: 500 });

@@ -18,7 +18,9 @@ describe('files', () => {
   let now = Date.now();
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
-    scheduler = openTestScheduler(redis, { retention: { filesMs: FILES_MS }, clock: () => now });
+    // A busy machine takes seconds to store the 80 MiB that a test sends at once.
+    const deadlineMs = 60_000;
+    scheduler = openTestScheduler(redis, { retention: { filesMs: FILES_MS }, clock: () => now, deadlineMs });
   });
   after(async () => {
     await scheduler.close();

@@ -222,13 +222,15 @@ test('an end with the last events leaves the same data as an append followed by 
 });
 
 test('a full Redis stores no submission, also beside one that a quota refuses', async () => {
-  const scheduler = openTestScheduler(redis);
+  const scheduler = openTestScheduler(redis, { clock: () => NOW });
   const { invocations, quotas, store } = scheduler;
   try {
     await quotas.setDefaults({ 'requests-per-minute': 1 });
-    await invocations.create(submission({ id: 'first', tenant: 'a' }));
+    await invocations.create(submission({ id: 'first', tenant: 'a', submittedAt: NOW }));
     await store.redis.config('SET', 'maxmemory', '1');
-    const made = ['a', 'b'].map((tenant) => invocations.create(submission({ id: `second of ${tenant}`, tenant })));
+    const made = ['a', 'b'].map((tenant) =>
+      invocations.create(submission({ id: `second of ${tenant}`, tenant, submittedAt: NOW })),
+    );
     assert.deepEqual(await Promise.all(made.map((one) => one.catch((error) => error.code))), [
       'quota-exceeded',
       'store-unavailable',

@@ -62,12 +62,13 @@ describe('followers of invocations that this process submits', () => {
   }
 
   it('get every event without a subscription of their own or a read, also those before they follow', async () => {
-    const { store, events } = scheduler;
+    const { store, events, submitter } = scheduler;
     const id = await submit();
     const reads = countReads();
     let followed: ReturnType<typeof collect> | undefined;
     await live(id, async () => {
       followed = collect(events.follow(id, 0));
+      await eventually(() => submitter.expected === 0, 'the follower listens');
       assert.deepEqual(await store.redis.pubsub('NUMSUB', store.keys.live(id)), [store.keys.live(id), 0]);
     });
     assert.deepEqual(await followed, await events.read(id, 0));

@@ -19,7 +19,9 @@ describe('key-values', () => {
   /** A separate store whose clock the test sets. */
   function make(options: KeyValuesOptions = {}) {
     const clock = { now: Date.now() };
-    const store = new Store(redis.connect(), { prefix: `kv-${randomUUID()}`, clock: () => clock.now });
+    // A busy machine takes seconds for the 2,500 writes that a test makes at once.
+    const deadlineMs = 60_000;
+    const store = new Store(redis.connect(), { prefix: `kv-${randomUUID()}`, clock: () => clock.now, deadlineMs });
     return { store, clock, values: new KeyValues(store, options) };
   }
 

@@ -105,7 +105,9 @@ describe('queues', () => {
     await two.ping();
     for (let i = 0; i < 5; i++) await a.push('t', 'work', envelope(`w${i}`));
     assert.deepEqual(await Promise.all(waiting), ['w0', 'w1', 'w2', 'w3', 'w4']);
-    assert.equal(textOf(await Promise.race([b.pull('other', 'work', AbortSignal.timeout(20)), null])), null);
+    await a.push('t', 'work', envelope('mine'));
+    const foreign = await b.pull('other', 'work', AbortSignal.timeout(20));
+    assert.equal(foreign, null, 'a queue of this name of another tenant has no message');
   });
 
   test('a queue is bounded in messages and bytes that wait', async () => {

@@ -7,7 +7,7 @@ const tenant = fc.constantFrom('a', 'b', 'c');
 const pages = fc.integer({ min: 1, max: 40 });
 
 describe('leases', () => {
-  test('whatever the tenants pin, each in its share, a part of the whole and of each quota stays', () => {
+  test('a part of the whole and of each quota stays free, however much each tenant pins within its share', () => {
     const request = fc.record({ tenant, pages });
     const quotas = fc.record({ a: fc.nat({ max: 300 }), b: fc.nat({ max: 300 }), c: fc.constant(undefined) });
     fc.assert(

@@ -72,7 +72,7 @@ describe('placement on GPU hosts', () => {
     );
   });
 
-  test('where neither of two hosts has room, heads wait for either, and the id spreads what the named host cannot take', () => {
+  test('when neither of two hosts has room, ids choose both equally often, and spread evenly where one is gone', () => {
     const two = HOSTS.slice(0, 2);
     const keys = KEYS.map((id) => chosenKey({ id }, two, (key) => (key.startsWith('@gpu-host-1/') ? 1.2 : 1.1)));
     const first = keys.filter((key) => key.startsWith('@gpu-host-1/'));

@@ -16,7 +16,7 @@ export interface TestRedisOptions {
 
 const READY_MS = 30_000;
 /** Longest wait for the final write; a server that stands still is killed anyway. */
-const WRITTEN_MS = 2000;
+const WRITTEN_MS = 20_000;
 
 /**
  * A private `redis-server` on a unix socket in a temporary directory, for tests.
@@ -64,7 +64,7 @@ export class TestRedis {
   async kill(): Promise<void> {
     const server = this.#server;
     if (this.#options.appendOnly && runs(server))
-      await Promise.race([this.#written(), once(server, 'exit'), sleep(WRITTEN_MS)]);
+      await Promise.race([this.#written(), once(server, 'exit'), sleep(WRITTEN_MS, undefined, { ref: false })]);
     await this.#end();
   }
 

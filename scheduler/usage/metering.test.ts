@@ -106,7 +106,7 @@ describe('metering', () => {
         for (const again of run.calls.slice(-3).reverse()) await again().catch(() => undefined);
         return;
       case 'lose': {
-        // Lost with the usage since its last report, or killed before it could report.
+        // The runtime reports the last usage of the lost attempt, or dies before it can.
         if (which % 2 === 0) spend(run, spent);
         const usage: Usage | null = which % 2 === 0 ? { ...run.usage } : null;
         run.calls.push(() => invocations.requeue(id, epoch, seq, 'lost', usage));

@@ -145,7 +145,7 @@ test('a SIGKILL of the gateway keeps the session, and the page reconnects by its
   open({ mayComplain: true }, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();
     const back = platform.restarted('gateway');
-    // The supervisor is stopped until the page has reported the loss, so that it does not restart the gateway before.
+    // Stop the supervisor until the page has reported the loss: it would restart the gateway too early.
     process.kill(platform.supervisorPid, 'SIGSTOP');
     process.kill(platform.pid('gateway'), 'SIGKILL');
     const said = page.getByText('Connecting again').waitFor();
@@ -161,8 +161,11 @@ test('the overview updates without a reload', () =>
     await page.getByText('Live', { exact: true }).waitFor();
     const tokens = page.locator('#now .tile', { hasText: 'Output tokens' }).locator('dd');
     const before = await tokens.textContent();
+    // A reload would lose it.
+    await page.evaluate('globalThis.isSameDocument = true');
     const ids = await Promise.all([1, 2, 3].map((seed) => start('story', { prompt: 'Once', maxTokens: 60, seed })));
     await until('more tokens on the overview', async () => (await tokens.textContent()) !== before);
+    assert.equal(await page.evaluate('globalThis.isSameDocument'), true, 'the page was not loaded again');
     const status = async (id: string) => (await json(await platform.fetch(`/v1/invocations/${id}`))).status;
     for (const id of ids) await until('the story has succeeded', async () => (await status(id)) === 'succeeded');
     await page.goto(`${platform.url}/dashboard/invocations?function=story&status=succeeded`);

@@ -14,7 +14,7 @@ export interface Watched {
   readonly ended: Promise<void>;
 }
 
-const END_WITHIN_MS = 60_000;
+const END_WITHIN_MS = 120_000;
 
 /** Invokes without waiting for the end, and follows the events, reconnecting as often as needed. */
 export async function watch(

@@ -24,7 +24,7 @@ after(() => platform?.[Symbol.asyncDispose]());
 const INPUT = { tokens: 40, listenAt: 8 };
 const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
 
-/** Signals processes. One that has ended is left out, such as the run that compiles the code of sandboxes at a first start. */
+/** Signals processes, except ended ones, such as the one that compiles the code of sandboxes at a first start. */
 function signal(pids: readonly number[], name: NodeJS.Signals): void {
   for (const pid of pids) {
     try {

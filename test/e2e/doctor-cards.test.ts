@@ -31,7 +31,7 @@ function findings(config: string, env: NodeJS.ProcessEnv = {}): Map<string, { st
 const MODEL = '[[model]]\nname = "stories15m"\nbackend = "cuda"\n';
 
 test('doctor compares the configuration with the cards that the addon finds', async (context) => {
-  if (!loadAddon(addon).emulated) return context.skip('what a machine with a card says depends on the card');
+  if (!loadAddon(addon).emulated) return context.skip('the findings depend on the card of this machine');
   const found = findings(`${MODEL}memory_mb = 100\n[gpu_host]\ncount = 2\n`, { PIE_CUDA_ADDON: addon });
   assert.match(found.get('configuration')?.detail ?? '', /^stories15m by cuda; 2 GPU hosts$/);
   assert.match(found.get('card 0')?.detail ?? '', /^Emulated device; .*compute capability 9\.0; .*emulated on the CPU/);

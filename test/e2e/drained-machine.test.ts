@@ -10,8 +10,8 @@ const SHAPE: Shape = { 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'run-1': 'runti
 const CONFIG = '[gpu_host]\nspread = "invocation"\n';
 const RUNS = 64;
 const TOKENS = 120;
-/** Pause after each token; a run lasts at least `TOKENS` pauses. */
-const PAUSE_MS = 60;
+/** Pause after each token. A run lasts at least `TOKENS` pauses: longer than two commands during which all must run. */
+const PAUSE_MS = 150;
 /** Numbers of context tokens: prompts of different lengths give different tokens. */
 const CONTEXTS = [8, 9, 10, 11, 12, 13, 14, 15];
 const contextOf = (i: number) => CONTEXTS[i % CONTEXTS.length] ?? 8;

@@ -22,7 +22,7 @@ import { freePort, newHome, Platform, type ProgramResult, ROOT, runProgram, unti
  */
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
 const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
-const WAIT_MS = 10_000;
+const WAIT_MS = 30_000;
 
 const password = randomBytes(16).toString('hex');
 const net = `127.${randomInt(16, 250)}.${randomInt(256)}`;

@@ -108,14 +108,14 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
     const reached = runtimes.map(({ gpuHosts = [] }) => gpuHosts.filter(({ connected }) => connected).length);
     return reached.length === 2 && reached.every((count) => count === 2);
   });
-  // A machine whose GPU host has the address of another one's.
   const { gpuHosts: here, logsDirectory } = loadConfig(first.environment);
   await assert.rejects(GpuHostConnection.connect(here[0]?.address ?? '', { deadlineMs: 500 }), /no GPU host answered/);
-  assert.match(
-    await readFile(path.join(logsDirectory, 'gpu-host-1.log'), 'utf8'),
-    /Refused a link: a connection from 127\.0\.0\.1: ERR_SSL_/,
-    'plain TCP is refused',
+  await until('plain TCP is refused', async () =>
+    /Refused a link: a connection from 127\.0\.0\.1: ERR_SSL_/.test(
+      await readFile(path.join(logsDirectory, 'gpu-host-1.log'), 'utf8'),
+    ),
   );
+  // A machine's GPU host has the address of another machine's.
   const taken = { name: 'gpu-host-1@taken', address: here[0]?.address ?? '' };
   const machine = {
     name: 'taken',

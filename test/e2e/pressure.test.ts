@@ -49,7 +49,7 @@ for (const overcommit of process.env.PIE_TEST_ALL ? [2, 4, 8] : [8]) {
     for (const end of failures) assert.equal(end?.data.code, 'terminated', JSON.stringify(end?.data));
     for (const end of finished) assert.ok(end?.data.output.change < ROUNDING, JSON.stringify(end?.data.output));
     assert.equal(finished.length + failures.length, INFERLETS);
-    // At least as many inferlets as fit at once finish, since the GPU host ends no inferlet that is older than a survivor.
+    // The oldest inferlets finish, as many as fit at once: the GPU host ends no inferlet that is older than a survivor.
     assert.ok(finished.length >= Math.floor(pages / (PAGES + 3)), `${finished.length} finished`);
     await until('all pages are free', async () => {
       const { pages, inferlets } = await modelStats(platform);

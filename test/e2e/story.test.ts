@@ -36,7 +36,9 @@ test('a text completion streams the greedy tokens of llama2.c and ends with a re
   const events = await invoke(platform, 'text-completion', INPUT, inTime());
   assert.equal(events[0]?.event, 'start');
   assert.ok(text(events).trimStart().startsWith(STORY), text(events));
-  assert.ok(events.filter((event) => event.event === 'message').length > 5, 'the text arrives in several messages');
+  // The first token comes at once. A slice of the others takes 25 ms, in which a fast machine may decode all of them.
+  const messages = events.filter((event) => event.event === 'message');
+  assert.ok(messages.length > 1, 'the text arrives in several messages');
   assert.deepEqual(terminal(events)?.data.output.tokens.slice(0, GREEDY_IDS.length), GREEDY_IDS);
   assert.equal(terminal(events)?.data.output.tokens.length, 64);
   assert.deepEqual(

@@ -31,7 +31,7 @@ interface Told {
   /** End of the invocation: `result`, or its error. */
   readonly end: string;
   readonly output: unknown;
-  /** Its messages: a story in whatever pieces, or one token in each. */
+  /** Its messages: a story in pieces of any size, or one token in each. */
   readonly text: string;
 }
 

@@ -45,8 +45,9 @@ const PROMPT = [1, 40, 77, 41, 99, 250, 3];
 /** Probabilities from which the logarithms are compared: those of rare tokens say most about rounding. */
 const COMPARED = 0.01;
 /**
- * Largest differences of logarithms. llama.cpp rounds keys and values to 16 bits, and the inputs of products with bfloat16 and with blocks to
- * the bits of those: at most 8. Pie rounds the inputs of products with Q8_0, Q4_0 and Q6_K to 8 bits, too, and computes all else in 32-bit floats.
+ * Largest differences of logarithms. llama.cpp rounds keys and values to 16 bits, the inputs of products with bfloat16
+ * weights to bfloat16, and those of products with blocks to at most 8 bits. Pie rounds the inputs of products with
+ * Q8_0, Q4_0 and Q6_K to 8 bits, too, and computes all else in 32-bit floats.
  */
 const TOLERANCE = { F32: 0.04, F16: 0.04, BF16: 0.08, blocks: 0.4 } as const;
 
