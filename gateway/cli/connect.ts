@@ -42,7 +42,7 @@ export function tryConnect(host: string, port: number, timeoutMs: number): Promi
       socket.destroy();
       resolve(problem);
     };
-    socket.setTimeout(timeoutMs, () => end(`No answer within ${timeoutMs} ms`));
+    socket.setTimeout(timeoutMs, () => end(`No answer within ${Math.round(timeoutMs)} ms`));
     socket.once('connect', () => end(null));
     socket.once('error', (error: NodeJS.ErrnoException) =>
       end(error.code === 'ECONNREFUSED' ? 'The connection was refused' : error.message || String(error.code)),

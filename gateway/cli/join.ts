@@ -172,7 +172,7 @@ async function assertRedis({ url, ca }: z.output<typeof answer>['redis'], machin
   const redis = new Redis({
     ...options,
     ...(ca !== undefined && { tls: { ca } }),
-    ...{ connectTimeout: DEADLINE_MS, maxRetriesPerRequest: 0 },
+    ...{ connectTimeout: DEADLINE_MS, commandTimeout: DEADLINE_MS, maxRetriesPerRequest: 0 },
   });
   let why = '';
   redis.on('error', (error: Error) => {

@@ -9,7 +9,7 @@ import { PieClient } from '../client/client.ts';
 
 /** Longest time without a line of progress: loading a large model takes long. */
 const SILENCE_LIMIT_MS = 120_000;
-/** Longest stop, in addition to the time that the platform gives running invocations to drain. */
+/** Longest stop, the drain of running invocations included. */
 const STOP_LIMIT_MS = 20_000;
 const TAIL_LINES = 30;
 

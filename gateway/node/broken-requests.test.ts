@@ -40,6 +40,8 @@ describe('a broken HTTP request', () => {
     const { code, status, hint, requestId } = problemIn(large);
     assert.deepEqual([code, status], ['headers-too-large', 431]);
     assert.ok(hint.includes('16 KiB') && /^req_/.test(requestId));
+    const endless = await raw(`GET /healthz HTTP/1.1\r\nhost: x\r\nx-large: ${'a'.repeat(2_000_000)}`);
+    assert.equal(problemIn(endless).code, 'headers-too-large', 'also while the client still sends');
     const many = Array.from({ length: 500 }, (_, i) => `x-${i}: ${'a'.repeat(60)}`).join('\r\n');
     assert.equal(problemIn(await raw(`GET /healthz HTTP/1.1\r\nhost: x\r\n${many}\r\n\r\n`)).code, 'headers-too-large');
     for (const bytes of [

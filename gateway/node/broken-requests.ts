@@ -17,25 +17,30 @@ const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 431: 'Re
 export function answerBrokenRequests(server: Server): void {
   /** Connections with an answer in progress: a refusal would land in the middle of it. */
   const answering = new WeakMap<Socket, number>();
+  /** Connections that were answered here: more of their input is dropped. */
+  const refused = new WeakSet<Socket>();
   server.on('request', ({ socket }, response) => {
     answering.set(socket, (answering.get(socket) ?? 0) + 1);
     response.once('close', () => answering.set(socket, (answering.get(socket) ?? 1) - 1));
   });
   server.on('clientError', (error: NodeJS.ErrnoException, stream) => {
     const socket = stream as Socket;
+    if (refused.has(socket)) return;
     if (!socket.writable || error.code === 'ECONNRESET' || (answering.get(socket) ?? 0) > 0) {
       socket.destroy();
       return;
     }
-    // Read and drop the rest of the input, so that the client gets to read the answer.
-    socket.end(answerTo(error.code ?? '', originOf(socket)), () => socket.destroySoon());
+    // Read and drop the rest of the input until the client closes: a reset would take the answer from it.
+    refused.add(socket);
+    socket.end(answerTo(error.code ?? '', originOf(socket)));
     socket.resume();
-    socket.setTimeout(LINGER_MS, () => socket.destroy());
+    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+    socket.once('close', () => clearTimeout(timer));
   });
 }
 
 /** Longest time for a client that goes on sending. */
-const LINGER_MS = 1000;
+const LINGER_MS = 5000;
 
 function answerTo(code: string, origin: string): string {
   const [problem, detail] = refusalOf(code);

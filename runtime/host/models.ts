@@ -156,6 +156,8 @@ export class Models {
     let reading = this.#metadata.get(key);
     if (!reading) {
       reading = readMetadata(summary).catch((error: unknown) => {
+        // The next user tries again: the failure may be of a moment.
+        this.#metadata.delete(key);
         this.#onError(error);
         return null;
       });
@@ -171,6 +173,7 @@ export class Models {
       reading = readVision(directory).then(
         (vision) => vision ?? null,
         (error: unknown) => {
+          this.#vision.delete(directory);
           this.#onError(error);
           return null;
         },
@@ -184,6 +187,7 @@ export class Models {
     let loading = this.#tokenizers.get(directory);
     if (!loading) {
       loading = loadTokenizer(directory).catch((error: unknown) => {
+        this.#tokenizers.delete(directory);
         this.#onError(error);
         return null;
       });

@@ -111,7 +111,7 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
       child.once('error', reject);
       child.once('close', (status, by) => {
         if (by === 'SIGXCPU' || status === CPU_EXIT) killed ??= new LimitPassed('cpu');
-        if (group?.outOfMemory) killed ??= new LimitPassed('memory');
+        if (group?.outOfMemory && !answered) killed ??= new LimitPassed('memory');
         resolve(answered ? 0 : status);
       });
     });

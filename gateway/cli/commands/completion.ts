@@ -64,9 +64,11 @@ function bash(commands: readonly Command[]): string {
       .filter((command) => command.arguments?.some(({ name }) => name === argument))
       .map((command) => `"${command.name}"`)
       .join('|');
-  return `_pie_functions() { pie list --json 2>/dev/null | grep -o '"name":"[^"]*","version"' | cut -d'"' -f4; }
-_pie_tenants() { pie tenants list --json 2>/dev/null | grep -o '"name":"[^"]*","createdAt"' | cut -d'"' -f4; }
-_pie_hosts() { pie gpu-hosts --json 2>/dev/null | grep -o '"name":"[^"]*","connected"' | cut -d'"' -f4; }
+  // `compgen -W` expands its words like the shell: a name from elsewhere must not be a command.
+  return `_pie_plain() { grep -x '[A-Za-z0-9@._-]*'; }
+_pie_functions() { pie list --json 2>/dev/null | grep -o '"name":"[^"]*","version"' | cut -d'"' -f4 | _pie_plain; }
+_pie_tenants() { pie tenants list --json 2>/dev/null | grep -o '"name":"[^"]*","createdAt"' | cut -d'"' -f4 | _pie_plain; }
+_pie_hosts() { pie gpu-hosts --json 2>/dev/null | grep -o '"name":"[^"]*","connected"' | cut -d'"' -f4 | _pie_plain; }
 _pie() {
   local current="\${COMP_WORDS[COMP_CWORD]}" words="" name="\${COMP_WORDS[1]}"
   if [ "$COMP_CWORD" -eq 1 ]; then

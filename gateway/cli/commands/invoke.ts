@@ -68,7 +68,7 @@ export const invoke: Command = {
     // Without the signal: Ctrl-C asks for cancellation, and the stream then reports the invocation's end.
     const stream = await client.invoke(name, input, asked);
     return await withCancel(client, stream.id, call, async () => {
-      const talk = new Talk(client, stream.id);
+      const talk = new Talk(client, stream.id, (text) => terminal.note(text));
       const messages = texts(options, 'message');
       for (const message of messages) talk.say(message);
       const stopReading = interactive ? talk.readLines(process.stdin) : talk.close();
@@ -155,20 +155,22 @@ export async function withCancel(
 class Talk {
   readonly #client: PieClient;
   readonly #id: string;
+  readonly #note: (text: string) => void;
   #last: Promise<void> = Promise.resolve();
 
-  constructor(client: PieClient, id: string) {
+  constructor(client: PieClient, id: string, note: (text: string) => void) {
     this.#client = client;
     this.#id = id;
+    this.#note = note;
   }
 
   say(message: string): void {
-    this.#queue(() => this.#client.send(this.#id, message));
+    this.#queue('A message was not sent', () => this.#client.send(this.#id, message));
   }
 
   /** Tells the function that no more messages follow. */
   close(): () => void {
-    this.#queue(() => this.#client.closeSession(this.#id));
+    this.#queue('The function was not told that no more messages follow', () => this.#client.closeSession(this.#id));
     return () => undefined;
   }
 
@@ -188,10 +190,11 @@ class Talk {
     };
   }
 
-  #queue(send: () => Promise<void>): void {
+  #queue(failure: string, send: () => Promise<void>): void {
     this.#last = this.#last.then(send).catch((error: unknown) => {
       // An ended invocation takes no messages; its end reports the cause.
-      if (!(error instanceof PieError)) throw error;
+      if (error instanceof PieError && error.code === 'conflict') return;
+      this.#note(`${failure}: ${error instanceof Error ? error.message : String(error)}`);
     });
   }
 }

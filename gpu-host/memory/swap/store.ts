@@ -197,9 +197,10 @@ export class SwapStore {
       throw error;
     }
     const ticket: Ticket = { place: 'memory', slot, checksum: 0 };
+    this.#live.add(ticket);
     this.#inMemory.add(ticket);
     void this.#moveToDisk();
-    return this.#issue(ticket);
+    return ticket;
   }
 
   /** Allocates the next slots. `SlotNumbers` hands unused slots out in order. @returns false when `allocate` gave none of them */
@@ -289,7 +290,9 @@ export class SwapStore {
       return undefined;
     }
     this.#failing = false;
-    return this.#issue({ place: 'disk', slot, checksum: crc32(bytes) });
+    const ticket: Ticket = { place: 'disk', slot, checksum: crc32(bytes) };
+    this.#live.add(ticket);
+    return ticket;
   }
 
   #readDisk(slot: number, checksum: number, into: Uint8Array): void {
@@ -317,11 +320,6 @@ export class SwapStore {
   #failed(problem: string): void {
     if (!this.#failing) this.#report(problem);
     this.#failing = true;
-  }
-
-  #issue(ticket: Ticket): SwapTicket {
-    this.#live.add(ticket);
-    return ticket;
   }
 
   #own(ticket: SwapTicket): Ticket {

@@ -80,7 +80,7 @@ constexpr int SHRINK_LINE = 10;                    // Row stride of a warp's sum
 // low = A · x on tensor cores: a block computes eight ranks of a task. Its warps share the inputs, so that a few blocks read A at full rate.
 __global__ void __launch_bounds__(32 * SHRINK_WARPS) matrixShrink(LowRankProduct product, LowRankTables tables, const bf16* x, size_t xStride) {
   // Aligned for the pairs that are stored together.
-  __shared__ alignas(16) float partial[SHRINK_WARPS][LOW_RANK_ROWS][SHRINK_LINE];
+  alignas(16) __shared__ float partial[SHRINK_WARPS][LOW_RANK_ROWS][SHRINK_LINE];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4;
   const int first = warp * SHRINK_SLICE + lane % 4 * 8;
   const int inputs = product.inputs, tasks = *tables.taskCount;
