@@ -421,7 +421,6 @@ export class NodeControlPlane implements ControlPlane {
     if (record === null) return null;
     if (record.status !== 'succeeded') return toInvocationState(record);
     if (record.resultBytes > LARGE_BYTES) call.memory?.hold(HELD_FACTOR * record.resultBytes);
-    await this.#audited(call.principal, record, 'read');
     return withOutput(record, await this.#scheduler.events.terminal(id, record));
   }
 
