@@ -6,7 +6,7 @@ import { TestPlatform } from '../testing/platform.ts';
 
 const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 120_000, pages: 64 };
 /** Longer than a stall of the runtime's process, which must not lose its lease before the test stops it. */
-const LEASE_MS = 6000;
+const LEASE_MS = 4000;
 
 describe('a runtime that was suspended until it lost its lease', () => {
   let platform: TestPlatform;
@@ -27,7 +27,7 @@ describe('a runtime that was suspended until it lost its lease', () => {
     const ids = [
       await platform.submit(plain, { tokens: 600, pauseMs: 100 }),
       // Its first attempt must still run when the test stops the process.
-      await platform.submit(again, { tokens: 80, pauseMs: 100 }),
+      await platform.submit(again, { tokens: 60, pauseMs: 100 }),
     ] as const;
     const messages = async (id: string) =>
       (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;

@@ -7,7 +7,7 @@ import { STEPPING } from '../testing/guests.ts';
 import { TestPlatform, type Transcript } from '../testing/platform.ts';
 
 /** Long enough for the start of an inferlet, and for its preemption, on a machine that stalls for seconds. */
-const WALL_MS = 10_000;
+const WALL_MS = 6000;
 /** The platform's clock: this machine's is an hour ahead of it, and none of the times below may depend on that. */
 const clock = () => Date.now() - 3_600_000;
 /** Two calls of the busy inferlet need two batches: the device is never idle, and a held call stays held. */
