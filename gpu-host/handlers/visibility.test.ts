@@ -131,7 +131,7 @@ test('masks of the wrong shape are refused with the reason', () => {
   });
   const bad: [Mask, RegExp][] = [
     [mask([0, 2], [2]), /1 rows and the call 2 inputs/],
-    [mask([0, 3, 0], [2, 2]), /row 1 has more runs/],
+    [mask([0, 3, 0], [2, 2]), /row 1 claims 2 runs; fewer are left/],
     [mask([0, 4, 0, 3], [2, 2]), /row 0 is wider/],
     [mask([0, 2, 0, 3], [2, 2]), /row 0 covers 2 of 1 slots and 2 inputs/],
     [mask([3, 0, 3], [1, 2]), /row 0 hides every key/],
