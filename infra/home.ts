@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
@@ -13,7 +13,11 @@ const OWNERS = /infra\/up\.|gateway\/cli\/|\/pie\0.*(backup|restore)\0/s;
 export function assertHomeFree({ home, runDirectory }: Pick<Config, 'home' | 'runDirectory'>): void {
   const owner = readPid(path.join(runDirectory, PID_FILE));
   if (owner === null || owner === process.pid || !isPlatform(owner)) return;
-  throw new ConfigError(
+  throw inUse(home, owner);
+}
+
+function inUse(home: string, owner: number): ConfigError {
+  return new ConfigError(
     `${home} is in use by a running platform (process ${owner}). Stop it, or set PIE_HOME and PIE_PORT to run a second one.`,
   );
 }
@@ -38,12 +42,54 @@ export function claimHome(config: Config): () => void {
   for (const directory of [config.home, config.runDirectory, config.logsDirectory, config.artifactsDirectory]) {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }
-  assertHomeFree(config);
   const pidFile = path.join(config.runDirectory, PID_FILE);
-  writeFileSync(pidFile, String(process.pid));
+  takePidFile(pidFile, config.home);
   return () => {
     if (readPid(pidFile) === process.pid) rmSync(pidFile, { force: true });
   };
+}
+
+/** Makes this process the owner in `pidFile`; of several that try at once, one succeeds. @throws ConfigError when a platform owns the home */
+function takePidFile(pidFile: string, home: string): void {
+  // A link appears with its content, so no process reads half a pid.
+  const own = `${pidFile}.${process.pid}`;
+  const aside = `${own}.dead`;
+  writeFileSync(own, String(process.pid));
+  try {
+    while (!linked(own, pidFile)) {
+      const owner = readPid(pidFile);
+      if (owner === process.pid) return;
+      if (owner !== null && isPlatform(owner)) throw inUse(home, owner);
+      if (!movedAside(pidFile, aside)) continue;
+      // Another start may have replaced the dead owner in between: its claim goes back.
+      const moved = readPid(aside);
+      if (moved !== owner && moved !== null && isPlatform(moved)) linked(aside, pidFile);
+    }
+  } finally {
+    for (const file of [own, aside]) rmSync(file, { force: true });
+  }
+}
+
+/** False when `to` exists already. */
+function linked(from: string, to: string): boolean {
+  try {
+    linkSync(from, to);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw error;
+  }
+}
+
+/** False when another process has moved or removed the file. */
+function movedAside(file: string, aside: string): boolean {
+  try {
+    renameSync(file, aside);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+    throw error;
+  }
 }
 
 function readPid(file: string): number | null {

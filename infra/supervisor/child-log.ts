@@ -33,7 +33,9 @@ export class ChildLog {
     }
     if (this.#lost > 0) {
       const why = this.#failure ?? 'the disk was too slow';
-      this.#stream.write(`${new Date().toISOString()} (${this.#lost} lines are missing here: ${why})\n`);
+      this.#stream.write(`${new Date().toISOString()} (${this.#lost} lines are missing here: ${why})\n`, (error) => {
+        if (!error) this.#failure = undefined;
+      });
       this.#lost = 0;
     }
     this.#stream.write(text);

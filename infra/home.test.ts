@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { test } from 'node:test';
+
+const STARTS = 8;
+const ROUNDS = 4;
+
+/** Claims the home when it is told to, and holds it until its input ends. */
+const SCRIPT = `
+  const { claimHome } = await import(${JSON.stringify(new URL('./home.ts', import.meta.url).href)});
+  const home = process.env.PIE_HOME;
+  const input = process.stdin[Symbol.asyncIterator]();
+  console.log('ready');
+  await input.next();
+  try {
+    const release = claimHome({
+      home, runDirectory: home + '/run', logsDirectory: home + '/logs', artifactsDirectory: home + '/artifacts',
+    });
+    console.log('claimed');
+    await input.next();
+    release();
+  } catch (error) {
+    console.log(error.message);
+  }
+  process.exit();`;
+
+test('of several starts at once, one claims the home, also when its last owner was killed', async () => {
+  const home = mkdtempSync(join(tmpdir(), 'pie-home-'));
+  const pidFile = join(home, 'run', 'supervisor.pid');
+  mkdirSync(join(home, 'run'));
+  try {
+    for (let round = 0; round < ROUNDS; round++) {
+      // A pid that no process has.
+      if (round % 2 === 1) writeFileSync(pidFile, String(2 ** 22 + 1));
+      const starts = Array.from({ length: STARTS }, () => {
+        // The argument makes the command line look like that of a supervisor.
+        const child = spawn(process.execPath, ['--input-type=module', '-e', SCRIPT, '--', 'infra/up.ts'], {
+          env: { ...process.env, PIE_HOME: home },
+          stdio: ['pipe', 'pipe', 'inherit'],
+        });
+        // A refused start has ended by then.
+        child.stdin.on('error', () => undefined);
+        const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+        return { child, exited: once(child, 'exit'), line: async () => String((await lines.next()).value) };
+      });
+      await Promise.all(starts.map(({ line }) => line()));
+      for (const { child } of starts) child.stdin.write('go\n');
+      const outcomes = await Promise.all(starts.map(({ line }) => line()));
+      const owner = starts[outcomes.indexOf('claimed')];
+      assert.ok(owner, outcomes.join('; '));
+      const refusal = `${home} is in use by a running platform (process ${owner.child.pid}).`;
+      assert.equal(outcomes.filter((text) => text.startsWith(refusal)).length, STARTS - 1, outcomes.join('; '));
+      assert.equal(readFileSync(pidFile, 'utf8'), String(owner.child.pid));
+      for (const { child } of starts) child.stdin.end();
+      await Promise.all(starts.map(({ exited }) => exited));
+      assert.ok(!existsSync(pidFile), 'the owner releases its claim');
+      assert.deepEqual(readdirSync(join(home, 'run')), []);
+    }
+  } finally {
+    rmSync(home, { recursive: true, force: true });
+  }
+});
