@@ -4,6 +4,7 @@ import { all } from './all.ts';
 import { machine } from './bench.ts';
 import { BENCHES } from './benches.ts';
 import { table } from './statistics.ts';
+import { writeLine } from './write-line.ts';
 
 const USAGE = 'Usage: pie bench NAME [--repetitions N] [--quick] [--json]';
 
@@ -64,11 +65,12 @@ async function main(): Promise<number> {
   }
   const report = await bench.run({ repetitions, quick: values.quick, progress: (line) => console.error(line) });
   const cases = values.quick && { quick: bench.quick };
-  if (values.json) console.log(JSON.stringify({ bench: bench.name, machine: machine(), ...cases, ...report }));
-  else
-    console.log(
-      `\n${report.title}\n${machine()}\n${values.quick ? `\nQuick run: ${bench.quick}\n` : ''}\n${table(report.header, report.rows)}\n\n${report.notes.join('\n')}`,
-    );
+  await writeLine(
+    process.stdout,
+    values.json
+      ? JSON.stringify({ bench: bench.name, machine: machine(), ...cases, ...report })
+      : `\n${report.title}\n${machine()}\n${values.quick ? `\nQuick run: ${bench.quick}\n` : ''}\n${table(report.header, report.rows)}\n\n${report.notes.join('\n')}`,
+  );
   return 0;
 }
 
