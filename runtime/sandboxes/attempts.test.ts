@@ -16,6 +16,7 @@ const ATTACKER = new URL('fixtures/attacker.ts', import.meta.url);
 const MAIN = fileURLToPath(ATTACKER);
 const STARTS_THREAD = fileURLToPath(new URL('fixtures/thread.ts', import.meta.url));
 const LIMITS = { timeoutMs: 60_000, memoryMb: 512 };
+const NO_CODE_RANGE = /Failed to reserve virtual memory for CodeRange/;
 const probe = await probeMachine();
 const namespaces = 'command' in probe.bubblewrap;
 
@@ -150,7 +151,11 @@ describe('code that has taken over a confined process', () => {
       skip,
     }, async () => {
       const program = { main: STARTS_THREAD, args: [JSON.stringify(target)], read: [MAIN], workers: true };
-      const { output, errors } = await runConfined(layersFor(isolation, probe), program, LIMITS);
+      let { output, errors } = await runConfined(layersFor(isolation, probe), program, LIMITS);
+      // V8 has once found no place for the code of the thread, and ended the process before any attempt.
+      if (NO_CODE_RANGE.test(errors)) {
+        ({ output, errors } = await runConfined(layersFor(isolation, probe), program, LIMITS));
+      }
       assert.ok(output.startsWith('{'), errors);
       const succeeded = successes(JSON.parse(output) as Outcomes).map((line) => line.split(':')[0]);
       assert.deepEqual(succeeded, ['start a worker thread']);
