@@ -56,38 +56,28 @@ function takePidFile(pidFile: string, home: string): void {
   const aside = `${own}.dead`;
   writeFileSync(own, String(process.pid));
   try {
-    while (!linked(own, pidFile)) {
+    while (!done('EEXIST', () => linkSync(own, pidFile))) {
       const owner = readPid(pidFile);
       if (owner === process.pid) return;
       if (owner !== null && isPlatform(owner)) throw inUse(home, owner);
-      if (!movedAside(pidFile, aside)) continue;
+      // Another start may move the file first.
+      if (!done('ENOENT', () => renameSync(pidFile, aside))) continue;
       // Another start may have replaced the dead owner in between: its claim goes back.
       const moved = readPid(aside);
-      if (moved !== owner && moved !== null && isPlatform(moved)) linked(aside, pidFile);
+      if (moved !== owner && moved !== null && isPlatform(moved)) done('EEXIST', () => linkSync(aside, pidFile));
     }
   } finally {
     for (const file of [own, aside]) rmSync(file, { force: true });
   }
 }
 
-/** False when `to` exists already. */
-function linked(from: string, to: string): boolean {
+/** Runs an operation on files. False when it fails with `code`. */
+function done(code: string, operation: () => void): boolean {
   try {
-    linkSync(from, to);
+    operation();
     return true;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
-    throw error;
-  }
-}
-
-/** False when another process has moved or removed the file. */
-function movedAside(file: string, aside: string): boolean {
-  try {
-    renameSync(file, aside);
-    return true;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+    if ((error as NodeJS.ErrnoException).code === code) return false;
     throw error;
   }
 }

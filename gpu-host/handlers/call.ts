@@ -204,7 +204,7 @@ function toHandlerError(caught: unknown): HandlerError {
   return handlerError('internal', `the device failed: ${caught instanceof Error ? caught.message : String(caught)}`);
 }
 
-/** Time between two such lines of the log: one fault may fail many calls. */
+/** Shortest time between two logged failures: one fault may fail many calls. */
 const LOG_EVERY_MS = 10_000;
 let lastLoggedMs = Number.NEGATIVE_INFINITY;
 

@@ -57,7 +57,7 @@ export class Sending {
         piece.set(part, done);
         done += part.length;
       }
-      // In a turn, which the inferlet pays for.
+      // The hash is computed in a turn, so that the inferlet pays for it.
       if (piece.length > 0) await onceBetween(turns, () => this.#hash.update(piece));
       this.#sent += piece.length;
       return piece;

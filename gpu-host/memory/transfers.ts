@@ -2,7 +2,7 @@ import type { PageDevice } from './device-memory.ts';
 
 /** Bytes of a buffer in pinned memory; more when a page needs more. */
 const BUFFER_BYTES = 4 * 1024 * 1024;
-/** A page's filled slots, positions and masks on its way to another host. */
+/** Upper bound of the bytes that precede a page's keys and values in its record for another host. */
 const RECORD_HEAD_BYTES = 4096;
 /** Transfers beyond this number use ordinary memory: the thread waits for their copies. */
 const MOST_PINNED = 8;

@@ -4,6 +4,7 @@ import { renameSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { GpuHostConnection } from '../protocol/client.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import { encodeCall, OPERATIONS, type Operation } from '../protocol/operations.ts';
 import { PageLists } from '../protocol/page-lists.ts';
@@ -21,6 +22,7 @@ import {
   tagOf,
   until,
 } from '../testing/host.ts';
+import { GpuHost } from './gpu-host.ts';
 
 /** Writes a call of the first inferlet. */
 function put(writer: FrameWriter, queue: number, id: number, operation: Operation): void {
@@ -426,8 +428,6 @@ test('a run stays at most a window ahead of its consumer', async () => {
 
 test('TCP works as a unix socket does', async () => {
   await using host = await startTestHost();
-  const { GpuHost } = await import('./gpu-host.ts');
-  const { GpuHostConnection } = await import('../protocol/client.ts');
   const tcp = new GpuHost([host.host.engines[0]!.model]);
   const address = await tcp.listen('127.0.0.1:0');
   const connection = await GpuHostConnection.connect(address);
@@ -440,14 +440,11 @@ test('TCP works as a unix socket does', async () => {
 
 test('a second host at the same path is refused; the file of a dead one is replaced', async () => {
   await using host = await startTestHost();
-  const { GpuHost } = await import('./gpu-host.ts');
   const second = new GpuHost([host.host.engines[0]!.model]);
   await assert.rejects(second.listen(host.address), /EADDRINUSE/);
-  // A host removes the name that it listened at; under another name the file stays, as after a kill.
-  const left = `${host.address}-left`;
+  const left = `${host.address}-left`; // It stays, as after a kill: the host removes the other name.
   renameSync(host.address, left);
   await host.stop();
-  const third = new GpuHost([host.host.engines[0]!.model]);
-  assert.equal(await third.listen(left), left);
-  await third.close();
+  assert.equal(await second.listen(left), left);
+  await second.close();
 });

@@ -182,8 +182,7 @@ test('a watched child in an endless loop is killed and replaced', async () => {
 
 test('output of a child does not count as a beat', async () => {
   const { supervisor, events, seen } = supervise();
-  // A full pipe refuses a write; the child goes on.
-  const print = `try { fs.writeSync(1, '.\\n'); } catch {}`;
+  const print = `try { fs.writeSync(1, '.\\n'); } catch { /* A full pipe refuses a write; the child goes on. */ }`;
   const file = program('printing', `import fs from 'node:fs'; process.on('SIGUSR2', () => { for (;;) ${print} });`);
   await supervisor.start([spec('printing', file, { watch: { ...WATCH, stillMs: 60_000 } })]);
   process.kill(supervisor.pids().printing ?? 0, 'SIGUSR2');

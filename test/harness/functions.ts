@@ -171,8 +171,8 @@ export async function countersOf(model: string = STORIES, options: { reset?: boo
 
 type BatchSizes = Pick<ModelStats, 'batchSizes'>;
 
-/** Invocations of a function, one of which must be computed in batches. */
-const BATCHED_RUNS = 10;
+/** Invocations of a function, one of which must be computed in batches, or come in several messages. */
+const RUNS = 10;
 
 /**
  * Asserts that a function's concurrent calls meet in batches: at least a tenth of the sequences was computed beside others; none is when a
@@ -182,12 +182,21 @@ const BATCHED_RUNS = 10;
  */
 export async function assertBatched(stats: BatchSizes, again?: () => Promise<unknown>): Promise<void> {
   let last = stats;
-  for (let runs = 1; again && runs < BATCHED_RUNS && !isBatched(last); runs++) {
+  for (let runs = 1; again && runs < RUNS && !isBatched(last); runs++) {
     await countersOf(STORIES, { reset: true });
     await again();
     last = await countersOf();
   }
   assert.ok(isBatched(last), `most sequences were computed alone: ${last.batchSizes}`);
+}
+
+/** Asserts that the output of a function comes in several messages. Tokens decoded while the function waits for a core come in one. */
+export async function assertStreams(name: string, input: object): Promise<void> {
+  let most = 0;
+  for (let runs = 0; runs < RUNS && most <= 2; runs++) {
+    most = Math.max(most, (await callFunction(name, input)).messages.length);
+  }
+  assert.ok(most > 2, `${name} sent at most ${most} messages`);
 }
 
 function isBatched({ batchSizes }: BatchSizes): boolean {
