@@ -4,6 +4,7 @@ import { BUILD_QUEUE } from '../keys.ts';
 import { isConnectionError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
+import { WorkerConnection } from '../store/worker-connection.ts';
 import type { BuildReply, BuildRequest } from './types.ts';
 
 /** Builds run in child processes, so the runtime's event loop stays free to renew this lock. When the runtime dies, another takes the build over. */
@@ -29,7 +30,7 @@ export interface BuildWorkerOptions {
 export class BuildWorker {
   readonly #options: BuildWorkerOptions;
   readonly #closing = new AbortController();
-  #connection: Redis | undefined;
+  #connection: WorkerConnection | undefined;
   #worker: Worker<BuildRequest> | undefined;
 
   constructor(options: BuildWorkerOptions) {
@@ -39,10 +40,9 @@ export class BuildWorker {
   /** Starts to take requests. */
   start(): void {
     const { store, connect, concurrency, onError } = this.#options;
-    const connection = connect();
-    connection.on('error', () => undefined);
+    const connection = new WorkerConnection(connect());
     const worker = new Worker<BuildRequest>(BUILD_QUEUE, (job) => this.#answer(job), {
-      connection,
+      connection: connection.redis,
       prefix: store.keys.bull,
       concurrency: concurrency ?? 1,
       lockDuration: LOCK_MS,
@@ -68,7 +68,7 @@ export class BuildWorker {
   async close(): Promise<void> {
     this.#closing.abort(new Error('The runtime is shutting down.'));
     await this.#worker?.close(true);
-    this.#connection?.disconnect();
+    this.#connection?.close();
   }
 
   async #answer({ data: request }: Job<BuildRequest>): Promise<void> {

@@ -3,6 +3,7 @@ import type { Redis } from 'ioredis';
 import { SCHEDULE_QUEUE } from '../keys.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
+import { WorkerConnection } from '../store/worker-connection.ts';
 import type { FiringJob, Schedules } from './schedules.ts';
 import type { LastTime, Schedule } from './types.ts';
 
@@ -28,17 +29,16 @@ export interface ScheduleWorkerOptions {
 /** Makes the invocations of schedules when their times come. Every gateway runs one. */
 export class ScheduleWorker {
   readonly #options: ScheduleWorkerOptions;
-  readonly #connection: Redis;
+  readonly #connection: WorkerConnection;
   readonly #worker: Worker<FiringJob>;
   #isStopping = false;
 
   constructor(options: ScheduleWorkerOptions) {
     const { store, connect } = options;
     this.#options = options;
-    this.#connection = connect();
-    this.#connection.on('error', () => undefined);
+    this.#connection = new WorkerConnection(connect());
     this.#worker = new Worker<FiringJob>(SCHEDULE_QUEUE, (job) => this.#fire(job), {
-      connection: this.#connection,
+      connection: this.#connection.redis,
       prefix: store.keys.bull,
       autorun: false,
       concurrency: CONCURRENCY,
@@ -61,7 +61,7 @@ export class ScheduleWorker {
   async stop(): Promise<void> {
     this.#isStopping = true;
     await this.#worker.close();
-    this.#connection.disconnect();
+    this.#connection.close();
   }
 
   async #fire(job: Job<FiringJob>): Promise<void> {

@@ -10,6 +10,7 @@ import { isConnectionError, StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
+import { WorkerConnection } from '../store/worker-connection.ts';
 import { type Answer, MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
 import { DeliverySlots } from './delivery-slots.ts';
 import { post } from './post.ts';
@@ -68,7 +69,7 @@ interface Delivery {
  */
 export class Webhooks {
   readonly #options: WebhooksOptions;
-  readonly #connection: Redis;
+  readonly #connection: WorkerConnection;
   readonly #queue: Queue<Delivery>;
   readonly #worker: Worker<Delivery>;
   readonly #slots = new DeliverySlots(OF_ONE_TENANT);
@@ -78,17 +79,17 @@ export class Webhooks {
   constructor(options: WebhooksOptions) {
     const { store, connect, onError, firstWaitMs } = options;
     this.#options = options;
-    this.#connection = connect();
-    this.#connection.on('error', () => undefined);
+    this.#connection = new WorkerConnection(connect());
+    const { redis } = this.#connection;
     this.#queue = new Queue(WEBHOOK_QUEUE, {
       // Do not use the store's connection: each pipeline of ioredis copies the scripts that BullMQ defines on a connection.
-      connection: this.#connection,
+      connection: redis,
       prefix: store.keys.bull,
       streams: { events: { maxLen: BULL_EVENTS } },
     });
     this.#queue.on('error', () => undefined);
     this.#worker = new Worker<Delivery>(WEBHOOK_QUEUE, (job, token) => this.#deliver(job, token), {
-      connection: this.#connection,
+      connection: redis,
       prefix: store.keys.bull,
       autorun: false,
       concurrency: CONCURRENCY,
@@ -115,7 +116,7 @@ export class Webhooks {
     await this.#moving;
     await this.#worker.close(true);
     await this.#queue.close();
-    this.#connection.disconnect();
+    this.#connection.close();
   }
 
   /** Moves ends from the set into the queue as they arrive. */
