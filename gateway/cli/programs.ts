@@ -10,7 +10,7 @@ export interface ProgramOutcome {
   readonly stderr: string;
 }
 
-/** Maximum output to keep; it may pass this by one chunk. */
+/** Bound on the kept output of each stream. The last part is kept: programs print their answer, or the reason of a crash, at their end. */
 const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
 
 /**
@@ -61,6 +61,9 @@ async function collect(stream: NodeJS.ReadableStream | null): Promise<string> {
   if (!stream) return '';
   let text = '';
   stream.setEncoding('utf8');
-  for await (const chunk of stream) if (text.length < MAX_OUTPUT_CHARACTERS) text += chunk;
-  return text;
+  for await (const chunk of stream) {
+    text += chunk;
+    if (text.length > 2 * MAX_OUTPUT_CHARACTERS) text = text.slice(-MAX_OUTPUT_CHARACTERS);
+  }
+  return text.slice(-MAX_OUTPUT_CHARACTERS);
 }
