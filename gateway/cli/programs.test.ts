@@ -30,4 +30,18 @@ describe('a program whose output is read', () => {
     assert.equal(stdout.split('\n').at(-2), 'the answer');
     assert.ok(stdout.length <= 4 * 2 ** 20, `${stdout.length}`);
   });
+
+  it('is killed at its time limit with its children, which hold its output open', { timeout: 60_000 }, async () => {
+    const child = `'-e', 'setTimeout(() => undefined, 90_000)'`;
+    const source = `
+      import { spawn } from 'node:child_process';
+      spawn(process.execPath, [${child}], { stdio: 'inherit' }).once('spawn', () => console.log('the child runs'));`;
+    const script = program('parent.mjs', source);
+    let outcome = { code: 0, stdout: '' };
+    // On a busy machine, the limit may come before the child.
+    for (let timeoutMs = 1000; outcome.stdout === ''; timeoutMs *= 2) {
+      outcome = await runProgram(script, [], 'read', timeoutMs);
+    }
+    assert.equal(outcome.code, 128);
+  });
 });
