@@ -1,4 +1,11 @@
+import type { Dirent, Stats } from 'node:fs';
+import { lstat, readdir, rm, rmdir } from 'node:fs/promises';
 import path from 'node:path';
+
+/** Compiled code that no process has loaded for this long is removed. File systems note the time of a read at most once a day. */
+const KEPT_MS = 30 * 24 * 3600 * 1000;
+/** Matches the folders that Node makes: its version, the processor, a hash of V8's version and flags, and the user. */
+const NODE_FOLDER = /^v\d+\.\d+\.\d+-/;
 
 /**
  * Names the folder in which the processes of this machine keep compiled code: the folder of the command line (`gateway/cli/bin.js`). A folder
@@ -11,3 +18,31 @@ export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
   // Node does without a folder that it cannot write.
   if (caches) environment.NODE_COMPILE_CACHE ??= path.join(caches, 'pie', 'compile');
 }
+
+/**
+ * Removes compiled code that has been unused for 30 days from this folder and that of the runtimes in it. Node itself removes nothing: the code of
+ * earlier releases, versions of Node and clones would stay for good. Never throws: a file that cannot be removed stays.
+ */
+export async function forgetCompiledCode(folder: string, nowMs: number, signal: AbortSignal): Promise<void> {
+  for (const parent of [folder, path.join(folder, 'runtime')]) {
+    for (const entry of await entriesOf(parent)) {
+      if (!entry.isDirectory() || !NODE_FOLDER.test(entry.name)) continue;
+      const versions = path.join(parent, entry.name);
+      for (const { name } of await entriesOf(versions)) {
+        if (signal.aborted) return;
+        await forgetUnused(path.join(versions, name), nowMs);
+      }
+      // The folder stays while it has files. Node makes a folder that it misses.
+      await rmdir(versions).catch(() => undefined);
+    }
+  }
+}
+
+/** Another process may remove the file first, or own it. */
+async function forgetUnused(file: string, nowMs: number): Promise<void> {
+  const stat: Stats | null = await lstat(file).catch(() => null);
+  if (!stat?.isFile() || Math.max(stat.atimeMs, stat.mtimeMs) > nowMs - KEPT_MS) return;
+  await rm(file, { force: true }).catch(() => undefined);
+}
+
+const entriesOf = (folder: string): Promise<Dirent[]> => readdir(folder, { withFileTypes: true }).catch(() => []);

@@ -83,6 +83,7 @@ export async function claimMachine(
         if (!isOver) onTaken(refusal(taken, config));
         isOver = true;
       },
+      onError: (error) => console.error('The lease of this machine could not be renewed:', error),
       signal,
     });
     const stopFollowing = await followPeers(config, store, removed);

@@ -8,7 +8,7 @@ import { readArguments } from './arguments.ts';
 import { noteAwaited } from './awaited-functions.ts';
 import { missingRedisServer } from './bootstrap/redis-server.js';
 import { bundledFunctions, deployBundled, deployRest, firstFunctions } from './bundled.ts';
-import { keepCompiledCode } from './compiled-code.ts';
+import { forgetCompiledCode, keepCompiledCode } from './compiled-code.ts';
 import { type Config, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { assertRestored, claimHome } from './home.ts';
@@ -126,8 +126,10 @@ async function main(): Promise<number> {
     const all = serves('gateway') ? (wanted ?? bundledFunctions(config)) : [];
     const rest = all.filter((name) => !isUpgraded || !first.includes(name));
     const deploying = deployRest(config, rest, stopping.signal, say);
+    const compiled = process.env.NODE_COMPILE_CACHE;
+    const forgetting = compiled ? forgetCompiledCode(compiled, Date.now(), stopping.signal) : undefined;
     await stopped;
-    await deploying;
+    await Promise.all([deploying, forgetting]);
     return code;
   } finally {
     mark.end();

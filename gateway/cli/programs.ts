@@ -10,12 +10,13 @@ export interface ProgramOutcome {
   readonly stderr: string;
 }
 
-/** Maximum output to keep; it may pass this by one chunk. */
+/** Bound on the kept output of each stream. The last part is kept: programs print their answer, or the reason of a crash, at their end. */
 const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
 
 /**
- * Runs one of the platform's programs (a path below its root) to its end. `inherit` gives it this terminal; `read` returns its output.
- * The terminal sends Ctrl-C to the program too; this process forwards SIGTERM, and kills the program after `timeoutMs`.
+ * Runs one of the platform's programs (a path below its root) to its end. `inherit` gives it this terminal, which sends Ctrl-C to it, too.
+ * `read` returns its output; the program then has a process group of its own, to which this process forwards Ctrl-C and the end of the terminal.
+ * This process forwards SIGTERM to the program, and kills the program with its children after `timeoutMs`.
  */
 export async function runProgram(
   script: string,
@@ -31,22 +32,40 @@ export async function runProgram(
       advice: 'Run this command in a complete clone of Pie, which contains the program.',
     });
   }
+  const isRead = output === 'read';
   const child = spawn(pinnedNode(), [file, ...args], {
-    stdio: output === 'inherit' ? 'inherit' : ['ignore', 'pipe', 'pipe'],
-    ...(timeoutMs === undefined ? {} : { timeout: timeoutMs, killSignal: 'SIGKILL' }),
+    stdio: isRead ? ['ignore', 'pipe', 'pipe'] : 'inherit',
+    // A program that uses the terminal must stay in the terminal's group.
+    detached: isRead,
     env: {
       ...process.env,
       PATH: `${path.dirname(pinnedNode())}${path.delimiter}${process.env.PATH ?? ''}`,
     },
   });
-  const hold = () => undefined;
+  const forward = (signal: NodeJS.Signals) => {
+    if (isRead) signalGroup(child, signal);
+  };
   const terminate = () => child.kill('SIGTERM');
-  process.on('SIGINT', hold).on('SIGTERM', terminate);
+  process.on('SIGINT', forward).on('SIGTERM', terminate);
+  if (isRead) process.on('SIGHUP', forward);
+  const kill = () => (isRead ? signalGroup(child, 'SIGKILL') : child.kill('SIGKILL'));
+  const timer = timeoutMs === undefined ? undefined : setTimeout(kill, timeoutMs);
   try {
     const [code, stdout, stderr] = await Promise.all([ended(child), collect(child.stdout), collect(child.stderr)]);
     return { code, stdout, stderr };
   } finally {
-    process.off('SIGINT', hold).off('SIGTERM', terminate);
+    clearTimeout(timer);
+    process.off('SIGINT', forward).off('SIGTERM', terminate).off('SIGHUP', forward);
+  }
+}
+
+/** Children of a program, such as compilers, hold its output open, also when the program has ended. */
+function signalGroup({ pid }: ChildProcess, signal: NodeJS.Signals): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, signal);
+  } catch {
+    // Every process of the group has ended.
   }
 }
 
@@ -61,6 +80,9 @@ async function collect(stream: NodeJS.ReadableStream | null): Promise<string> {
   if (!stream) return '';
   let text = '';
   stream.setEncoding('utf8');
-  for await (const chunk of stream) if (text.length < MAX_OUTPUT_CHARACTERS) text += chunk;
-  return text;
+  for await (const chunk of stream) {
+    text += chunk;
+    if (text.length > 2 * MAX_OUTPUT_CHARACTERS) text = text.slice(-MAX_OUTPUT_CHARACTERS);
+  }
+  return text.slice(-MAX_OUTPUT_CHARACTERS);
 }

@@ -1,25 +1,56 @@
-import { rmSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
+import { linkSync, lstatSync, renameSync, rmSync } from 'node:fs';
 import { connect, type Server } from 'node:net';
 import { socketAddress } from '#scheduler/links/socket-address.ts';
 
+/** Most attempts to listen at a path. Each further one follows a change of the path by another host. */
+const MAX_ATTEMPTS = 10;
+
 /**
  * Listens on a unix socket's path or `host:port` (port 0 picks one); resolves with the address to connect to. Replaces the socket file of a
- * host that died without closing it, but not one at which a process answers.
+ * host that died without closing it, but not one at which a process answers. Of several hosts that start at once, one gets the path.
  * @throws Error when the address is taken or cannot be used.
  */
 export async function listen(server: Server, address: string): Promise<string> {
   const where = socketAddress(address);
-  try {
-    await listenOnce(server, where);
-  } catch (error) {
-    if (!('path' in where) || (error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
-    if (await answers(where.path)) throw error;
-    rmSync(where.path, { force: true });
-    await listenOnce(server, where);
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await listenOnce(server, where);
+      break;
+    } catch (error) {
+      if (!('path' in where) || (error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
+      const found = identityOf(where.path);
+      if (attempt === MAX_ATTEMPTS || (await answers(where.path))) throw error;
+      if (found !== null) removeDead(where.path, found);
+    }
   }
   const bound = server.address();
   if (bound === null || typeof bound === 'string') return address;
   return bound.family === 'IPv6' ? `[${bound.address}]:${bound.port}` : `${bound.address}:${bound.port}`;
+}
+
+/** Removes the socket file with this identity. Another host may replace the file at any time; its file stays. */
+function removeDead(path: string, identity: string): void {
+  const aside = `${path}.${randomUUID().slice(0, 8)}`;
+  try {
+    renameSync(path, aside);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+    throw error;
+  }
+  try {
+    if (identityOf(aside) !== identity) linkSync(aside, path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    rmSync(aside, { force: true });
+  }
+}
+
+/** Tells a socket file from one that replaced it; null for any other file. A file system may use the number of a removed file again. */
+function identityOf(path: string): string | null {
+  const stat = lstatSync(path, { bigint: true, throwIfNoEntry: false });
+  return stat?.isSocket() ? `${stat.dev} ${stat.ino} ${stat.mtimeNs}` : null;
 }
 
 function listenOnce(server: Server, where: { path: string } | { host: string; port: number }): Promise<void> {
@@ -32,6 +63,7 @@ function listenOnce(server: Server, where: { path: string } | { host: string; po
   });
 }
 
+/** False when no process listens at the path. A host whose queue of connections is full refuses in other ways. */
 function answers(path: string): Promise<boolean> {
   return new Promise((resolve) => {
     const probe = connect(path);
@@ -39,6 +71,6 @@ function answers(path: string): Promise<boolean> {
       probe.destroy();
       resolve(true);
     });
-    probe.once('error', () => resolve(false));
+    probe.once('error', ({ code }: NodeJS.ErrnoException) => resolve(code !== 'ECONNREFUSED' && code !== 'ENOENT'));
   });
 }

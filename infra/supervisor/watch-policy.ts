@@ -20,11 +20,13 @@ export interface Look {
   readonly thread: ThreadTimes | null;
 }
 
-/** Times of a thread since its start. */
+/** Times of a thread since its start, and its state. */
 export interface ThreadTimes {
   readonly computedMs: number;
-  /** Time in which the thread was runnable while other threads had the processors. */
+  /** Time in which the thread was runnable while other threads had the processors. The kernel counts a wait only when the wait ends. */
   readonly queuedMs: number;
+  /** True when the thread computes or waits for a processor now, and is neither stopped nor asleep. */
+  readonly ready: boolean;
 }
 
 /** Times accumulated since a child's last beat. */
@@ -43,24 +45,27 @@ export function beginWatch(first: Look): Silence {
 
 /**
  * Adds a look to the silence so far. A gap in which the supervisor itself was suspended counts as one interval: the child may have been
- * suspended as well, or its beats may be unread. A pause of the whole machine therefore makes no child count as silent.
+ * suspended as well, or its beats may be unread. A pause of the whole machine therefore makes no child count as silent. While a child is
+ * ready, the time that the kernel does not explain is a wait for a processor that has not ended: a child that yields its cores may wait for
+ * seconds at once. A stopped child is not ready.
  */
 export function look(before: Silence, now: Look, limits: WatchLimits): { silence: Silence; verdict: Verdict } {
   if (now.beaten) return { silence: beginWatch(now), verdict: 'alive' };
   const passedMs = now.atMs - before.last.atMs;
   const countedMs = passedMs > OWN_PAUSE * limits.everyMs ? limits.everyMs : passedMs;
   const computedMs = Math.min(countedMs, since(before.last, now, 'computedMs'));
-  const queuedMs = Math.min(countedMs - computedMs, since(before.last, now, 'queuedMs'));
+  const restMs = countedMs - computedMs;
+  const queuedMs = now.thread?.ready ? restMs : Math.min(restMs, since(before.last, now, 'queuedMs'));
   const silence = {
     last: now,
     computingMs: before.computingMs + computedMs,
-    stillMs: before.stillMs + countedMs - computedMs - queuedMs,
+    stillMs: before.stillMs + restMs - queuedMs,
   };
   if (silence.computingMs >= limits.computingMs) return { silence, verdict: 'computing' };
   return { silence, verdict: silence.stillMs >= limits.stillMs ? 'still' : 'alive' };
 }
 
-function since(before: Look, now: Look, time: keyof ThreadTimes): number {
+function since(before: Look, now: Look, time: 'computedMs' | 'queuedMs'): number {
   if (before.thread === null || now.thread === null) return 0;
   return Math.max(0, now.thread[time] - before.thread[time]);
 }

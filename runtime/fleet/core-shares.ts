@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
+import { mainThreadSpent } from '#infra/supervisor/thread-times.ts';
 import { type AutogroupWriter, sessionWeight } from '../sandboxes/autogroup.ts';
 import type { CoreWeight } from '../sandboxes/core-weight.ts';
 import type { KernelShares } from '../sandboxes/index.ts';
@@ -50,7 +50,7 @@ const MS_PER_TICK = 10;
 
 /** CPU time of all threads, and wait time of the thread that runs guests; null when the process has ended. */
 export function processTimes(pid: number): CoreTimes | null {
-  const waited = mainThreadTimes(pid);
+  const waited = mainThreadSpent(pid);
   try {
     // The process name, in parentheses, may contain any characters.
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { GuestTrap } from '../lowering/trap.ts';
+import { residentBytes } from '../sandboxes/index.ts';
 import type { Sandbox } from './sandbox.ts';
 
 const LOOK_MS = 250;
-const KERNEL_PAGE_BYTES = 4096;
 
 /**
  * Limits the memory that the guests of one sandbox may touch together. A sandbox over the limit loses its newest invocation at each look
@@ -27,7 +27,7 @@ export class MemoryWatch {
   #look(): void {
     for (const sandbox of this.#sandboxes()) {
       const { newest } = sandbox;
-      if (!newest || residentBytes(sandbox.process.pid) <= this.#limitBytes) continue;
+      if (!newest || residentBytesOf(sandbox.process.pid) <= this.#limitBytes) continue;
       const limitMb = this.#limitBytes / 2 ** 20;
       newest.kill(
         new GuestTrap(
@@ -40,9 +40,9 @@ export class MemoryWatch {
 }
 
 /** Resident memory of a process; 0 when the system does not report it, or the process has ended. */
-function residentBytes(pid: number): number {
+function residentBytesOf(pid: number): number {
   try {
-    return Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1]) * KERNEL_PAGE_BYTES;
+    return residentBytes(readFileSync(`/proc/${pid}/status`, 'utf8'));
   } catch {
     return 0;
   }

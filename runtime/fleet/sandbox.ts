@@ -262,7 +262,7 @@ export class Sandbox {
     for (const run of this.#runs.values()) run.look();
   }
 
-  /** Kills a sandbox that is stopped or gets no time from its machine. */
+  /** Kills a sandbox whose thread is stopped or waits for something other than a core. */
   standsStill(): void {
     this.#stoodStill = true;
     this.process.kill('it stood still for 3 s');

@@ -21,8 +21,9 @@ interface Known {
 }
 
 /**
- * Watches the event loops of sandboxes. Kills a sandbox that is silent for 500 ms of received processor time, or for 3 s, and one that
- * speaks but reads nothing during 10 s of received processor time, or 3 s of standing still. One timer serves all sandboxes.
+ * Watches the event loops of sandboxes. Kills a sandbox that is silent for 500 ms of received processor time, or for 3 s of standing
+ * still, and one that speaks but reads nothing during 10 s of received processor time, or 3 s of standing still. A sandbox that waits for a
+ * core does not stand still. One timer serves all sandboxes.
  */
 export class SandboxWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;

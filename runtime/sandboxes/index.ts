@@ -5,5 +5,6 @@ export { type KernelShares, openKernelShares } from './kernel-limits.ts';
 export { type Isolation, IsolationError, type Layers, layersFor, type Probe } from './layers.ts';
 export { machineLayers } from './machine.ts';
 export { probeMachine } from './probe.ts';
+export { residentBytes } from './resident.ts';
 export { type ConfinedLimits, type Ended, type FileLimits, LimitPassed, runConfined } from './run.ts';
 export { startConfinedThread, type Thread } from './threads.ts';

@@ -87,6 +87,16 @@ for (const isolation of isolations) {
       assert.deepEqual({ code, output }, { code: 0, output: 'a word before\n{"ok":true}\n' });
     });
 
+    it('answers however much it prints before', async () => {
+      const isAnswer = (line: string) => line.startsWith('{');
+      const program = { main: at('fixtures/chatters.ts'), args: [], read: [] };
+      const ended = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512, isAnswer });
+      assert.equal(ended.code, 0);
+      assert.equal(ended.output.split('\n').at(-2), '{"ok":true}');
+      assert.match(ended.errors, /\nthe last error\n$/);
+      for (const text of [ended.output, ended.errors]) assert.ok(text.length <= 4 * 2 ** 20, `${text.length}`);
+    });
+
     it('yields its cores', async () => {
       const mark = String(1 + Math.random());
       const controller = new AbortController();

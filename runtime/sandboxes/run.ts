@@ -4,6 +4,7 @@ import { StringDecoder } from 'node:string_decoder';
 import { setInterval as everyInterval } from 'node:timers/promises';
 import { type ConfinedProgram, confinedCommand } from './command.ts';
 import type { Layers } from './layers.ts';
+import { Tail } from './tail.ts';
 import { folderUse, treeUse } from './tree-use.ts';
 
 export interface ConfinedLimits {
@@ -34,7 +35,9 @@ export interface FileLimits {
 export interface Ended {
   /** Exit code, 0 after an answer; null after a signal. */
   readonly code: number | null;
+  /** The last 4 Mi characters of the standard output. */
   readonly output: string;
+  /** The last 4 Mi characters of the standard error. */
   readonly errors: string;
 }
 
@@ -50,8 +53,8 @@ export class LimitPassed extends Error {
 
 /** Interval of the checks. Within one interval, the process can exceed its limits, with its memory up to RLIMIT_DATA. */
 const POLL_MS = 50;
-/** Bound on the kept bytes of each output stream. */
-const MAX_OUTPUT_BYTES = 4 * 2 ** 20;
+/** Bound on the kept characters of each output stream. The last ones are kept: they contain the answer, or the reason of a crash. */
+const MAX_OUTPUT_CHARACTERS = 4 * 2 ** 20;
 /** bubblewrap's exit code for a program that the kernel ended at its CPU limit (SIGXCPU). */
 const CPU_EXIT = 128 + constants.signals.SIGXCPU;
 /** Number of threads that compute at once, for the kernel's limit on CPU time. */
@@ -146,22 +149,18 @@ function killGroup(pid: number | undefined): void {
 /** @param onLine called with the last complete line of each chunk that completes one */
 function collect(stream: NodeJS.ReadableStream, onLine?: (line: string) => void): () => string {
   const decoder = new StringDecoder('utf8');
-  const pieces: string[] = [];
-  /** Pieces of the incomplete line. */
-  let line: string[] = [];
-  let bytes = 0;
+  const kept = new Tail(MAX_OUTPUT_CHARACTERS);
+  const incomplete = new Tail(MAX_OUTPUT_CHARACTERS);
   stream.on('data', (chunk: Buffer) => {
-    bytes += chunk.length;
-    if (bytes > MAX_OUTPUT_BYTES) return;
     const piece = decoder.write(chunk);
-    pieces.push(piece);
+    kept.add(piece);
     const last = piece.lastIndexOf('\n');
     if (last >= 0) {
       const first = piece.lastIndexOf('\n', last - 1);
-      onLine?.(first >= 0 && last > 0 ? piece.slice(first + 1, last) : line.join('') + piece.slice(0, last));
-      line = [];
+      onLine?.(first >= 0 && last > 0 ? piece.slice(first + 1, last) : incomplete.text + piece.slice(0, last));
+      incomplete.clear();
     }
-    line.push(piece.slice(last + 1));
+    incomplete.add(piece.slice(last + 1));
   });
-  return () => pieces.join('') + decoder.end();
+  return () => kept.text + decoder.end();
 }

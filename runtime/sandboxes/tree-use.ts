@@ -1,7 +1,7 @@
 import { lstat, opendir, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { residentBytes } from './resident.ts';
 
-const KERNEL_PAGE_BYTES = 4096;
 /** Bound on the inspected threads of one tree. A larger tree is a fork bomb, whose first processes suffice. */
 const MAX_THREADS = 1024;
 
@@ -19,15 +19,15 @@ export interface TreeUse {
 /** Reads the use of a process and its descendants from /proc. Numbers that are missing there count as 0. */
 export async function treeUse(root: number): Promise<TreeUse> {
   const pending = [root];
-  let [pages, writtenBytes, threads] = [0, 0, 0];
+  let [memoryBytes, writtenBytes, threads] = [0, 0, 0];
   for (let pid = pending.pop(); pid !== undefined && threads < MAX_THREADS; pid = pending.pop()) {
     // A process may end between two reads.
-    const [statm, io, tasks] = await Promise.all([
-      readFile(`/proc/${pid}/statm`, 'utf8').catch(() => ''),
+    const [status, io, tasks] = await Promise.all([
+      readFile(`/proc/${pid}/status`, 'utf8').catch(() => ''),
       readFile(`/proc/${pid}/io`, 'utf8').catch(() => ''),
       readdir(`/proc/${pid}/task`).catch(() => []),
     ]);
-    pages += Number(statm.split(' ')[1] ?? 0);
+    memoryBytes += residentBytes(status);
     // `wchar` misses writing through mapped memory; `write_bytes` misses file systems without a device.
     writtenBytes += Math.max(ioCount(io, 'wchar'), ioCount(io, 'write_bytes'));
     // The kernel lists a child under the thread that made it.
@@ -37,7 +37,7 @@ export async function treeUse(root: number): Promise<TreeUse> {
     }
     threads += Math.max(1, tasks.length);
   }
-  return { memoryBytes: pages * KERNEL_PAGE_BYTES, writtenBytes };
+  return { memoryBytes, writtenBytes };
 }
 
 const ioCount = (io: string, name: string): number => Number(new RegExp(`^${name}: (\\d+)$`, 'm').exec(io)?.[1] ?? 0);

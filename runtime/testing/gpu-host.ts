@@ -33,13 +33,19 @@ export interface TestGpuHostOptions {
   readonly reranker?: string;
 }
 
+interface HostConfig {
+  readonly encoders: readonly object[];
+}
+
 /** A GPU host of a single test: a process, on a socket in a temporary directory. */
 export class TestGpuHost {
   readonly #directory: string;
+  readonly #config: HostConfig;
   #child: ChildProcess;
 
-  private constructor(directory: string, child: ChildProcess) {
+  private constructor(directory: string, config: HostConfig, child: ChildProcess) {
     this.#directory = directory;
+    this.#config = config;
     this.#child = child;
   }
 
@@ -79,8 +85,8 @@ export class TestGpuHost {
         },
       ],
     };
-    await writeFile(join(directory, 'gpu-host.json'), JSON.stringify(config));
-    return new TestGpuHost(directory, await spawnHost(directory));
+    await write(directory, config);
+    return new TestGpuHost(directory, config, await spawnHost(directory));
   }
 
   get address(): string {
@@ -103,8 +109,14 @@ export class TestGpuHost {
     this.#child.kill('SIGCONT');
   }
 
-  async restart(): Promise<void> {
+  /** @param encoderSettings further settings of the encoders, until the next restart */
+  async restart(encoderSettings?: Readonly<Record<string, unknown>>): Promise<void> {
     await this.kill();
+    const encoders = this.#config.encoders.map((encoder) => ({
+      ...encoder,
+      ...encoderSettings,
+    }));
+    await write(this.#directory, { ...this.#config, encoders });
     this.#child = await spawnHost(this.#directory);
   }
 
@@ -113,6 +125,9 @@ export class TestGpuHost {
     await rm(this.#directory, { recursive: true, force: true });
   }
 }
+
+const write = (directory: string, config: HostConfig): Promise<void> =>
+  writeFile(join(directory, 'gpu-host.json'), JSON.stringify(config));
 
 async function spawnHost(directory: string): Promise<ChildProcess> {
   const child = spawn(process.execPath, [fileURLToPath(new URL('../../gpu-host/main.ts', import.meta.url))], {

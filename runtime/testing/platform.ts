@@ -148,8 +148,9 @@ export class TestPlatform {
     return this.#gpuHost.kill();
   }
 
-  restartGpuHost(): Promise<void> {
-    return this.#gpuHost.restart();
+  /** @param encoderSettings further settings of the encoder, until the next restart */
+  restartGpuHost(encoderSettings?: Readonly<Record<string, unknown>>): Promise<void> {
+    return this.#gpuHost.restart(encoderSettings);
   }
 
   /** Deploys JavaScript, or a component. */

@@ -26,7 +26,9 @@ export class MachineNameTaken extends Error {
   readonly holder: Partial<MachineInfo>;
 
   constructor(machine: string, holder: Partial<MachineInfo>) {
-    super(`The machine name "${machine}" is taken by the supervisor of ${holder.host} (process ${holder.pid}).`);
+    const { host, pid } = holder;
+    const which = host === undefined ? 'another machine' : `${host} (process ${pid})`;
+    super(`The machine name "${machine}" is taken by the supervisor of ${which}.`);
     this.holder = holder;
   }
 }
@@ -86,6 +88,11 @@ export interface ClaimOptions {
    * this one's lease had run out.
    */
   readonly onTaken: (taken: ClaimRefusal) => void;
+  /**
+   * Takes the reason when renewals fail although Redis answers, once until another reason or a renewal follows. The next renewal tries again;
+   * without one, the lease runs out.
+   */
+  readonly onError?: (error: StoreError) => void;
   /** Length of the lease; 5,000 ms by default. */
   readonly leaseMs?: number;
   readonly signal?: AbortSignal;
@@ -101,6 +108,9 @@ export class MachineLease {
   readonly #certificate: string;
   readonly #roles: readonly Role[];
   readonly #onTaken: (taken: ClaimRefusal) => void;
+  readonly #onError: ((error: StoreError) => void) | undefined;
+  /** Message of the last reported failure since the last renewal. */
+  #reported = '';
   #timer: NodeJS.Timeout | undefined;
   #isReleased = false;
 
@@ -113,6 +123,7 @@ export class MachineLease {
     this.#roles = machine.roles;
     this.#leaseMs = options.leaseMs ?? MACHINE_LEASE_MS;
     this.#onTaken = options.onTaken;
+    this.#onError = options.onError;
   }
 
   /**
@@ -159,11 +170,19 @@ export class MachineLease {
     try {
       const held = await this.#claim(false);
       if (held !== null) this.#lost(new MachineNameTaken(this.#name, held.holder));
+      this.#reported = '';
     } catch (error) {
       if (isClaimRefusal(error)) this.#lost(error);
-      // Redis is away. No other supervisor can claim the name meanwhile, and the next renewal tries again.
+      else this.#report(StoreError.from(error));
     }
     this.#schedule();
+  }
+
+  #report(error: StoreError): void {
+    // While Redis is away, no other supervisor can claim the name, and the next renewal tries again.
+    if (this.#isReleased || error.code === 'store-unavailable' || error.message === this.#reported) return;
+    this.#reported = error.message;
+    this.#onError?.(error);
   }
 
   #lost(why: ClaimRefusal): void {
@@ -182,11 +201,7 @@ export class MachineLease {
     if (held === 'removed') throw new MachineRemoved(this.#name);
     if (typeof held === 'string') throw this.#refusal(held);
     const [text, leftMs] = Array.isArray(held) ? held : [];
-    try {
-      return { holder: JSON.parse(String(text)) as Partial<MachineInfo>, leftMs: Number(leftMs) };
-    } catch (cause) {
-      throw new StoreError('store-corrupt', `The entry of the machine "${this.#name}" is not JSON.`, { cause });
-    }
+    return { holder: readHolder(String(text)), leftMs: Number(leftMs) };
   }
 
   #refusal(reply: string): ClaimRefusal {
@@ -197,5 +212,14 @@ export class MachineLease {
 
   #keys(): string[] {
     return machineKeys(this.#store.keys, this.#name, this.#certificate);
+  }
+}
+
+/** The description of the machine that has the name; empty when it cannot be read: the name is taken all the same. */
+function readHolder(text: string): Partial<MachineInfo> {
+  try {
+    return JSON.parse(text) as Partial<MachineInfo>;
+  } catch {
+    return {};
   }
 }

@@ -3,6 +3,7 @@ import { createSecretKey, randomBytes, randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import type { MasterKey, MasterKeys } from '../secrets/master-keys.ts';
 import { agreeOnMasterKey, assertMasterKey, keyOfOthers } from '../secrets/shared-key.ts';
+import type { StoreError } from '../store/errors.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { CertificateTaken, MachineLease, MachineNameTaken, PlatformRestoring, RolesRefused } from './lease.ts';
@@ -101,6 +102,40 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await slow.release();
     assert.deepEqual(await names(), ['east true']);
     await other.release();
+  });
+
+  it('notifies a supervisor whose name was taken also when the entry of the other one cannot be read', async () => {
+    const { keys, redis: connection } = scheduler.store;
+    const told = Promise.withResolvers<Error>();
+    const slow = await claim(description('east'), { leaseMs: 1000, onTaken: told.resolve });
+    await connection.multi().set(keys.machineLease('east'), 'another').set(keys.machine('east'), 'no JSON').exec();
+    assert.match(
+      (await told.promise).message,
+      /^The machine name "east" is taken by the supervisor of another machine\.$/,
+    );
+    await connection.del(keys.machineLease('east'));
+    await (await claim(description('east'))).release();
+    await slow.release();
+  });
+
+  it('reports once that Redis refuses the renewal of a lease, and renews it when Redis no longer does', async () => {
+    const { keys, redis: connection } = scheduler.store;
+    const errors: StoreError[] = [];
+    const lease = await claim(description('east'), { leaseMs: 500, onError: (error) => errors.push(error) });
+    const tries = async () =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await connection.info('commandstats'))?.[1] ?? 0);
+    for (const reports of [1, 2]) {
+      await connection.set(keys.removedMachines, 'no set');
+      await eventually(() => errors.length === reports, 'the failure is reported');
+      assert.equal(errors.at(-1)?.code, 'store-corrupt');
+      assert.match(errors.at(-1)?.message ?? '', /WRONGTYPE/);
+      const before = await tries();
+      await eventually(async () => (await tries()) > before + 1, 'two more renewals are tried');
+      assert.equal(errors.length, reports);
+      await connection.del(keys.removedMachines, keys.machineLease('east'));
+      await eventually(async () => (await connection.exists(keys.machineLease('east'))) === 1, 'a renewal succeeds');
+    }
+    await lease.release();
   });
 
   it('removes a machine for good: its certificate registers no more, under any name', async () => {

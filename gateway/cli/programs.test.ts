@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { ROOT } from './paths.ts';
+import { runProgram } from './programs.ts';
+
+describe('a program whose output is read', () => {
+  let folder = '';
+  before(() => {
+    folder = mkdtempSync(path.join(os.tmpdir(), 'pie-programs-'));
+  });
+  after(() => rmSync(folder, { recursive: true, force: true }));
+
+  const program = (name: string, source: string): string => {
+    const file = path.join(folder, name);
+    writeFileSync(file, source);
+    return path.relative(ROOT, file);
+  };
+
+  it('answers however much it prints before', async () => {
+    const much = `for (let i = 0; i < 24; i++) console.log('x'.repeat(2 ** 20));`;
+    const { code, stdout } = await runProgram(
+      program('chatters.mjs', `${much} console.log('the answer');`),
+      [],
+      'read',
+    );
+    assert.equal(code, 0);
+    assert.equal(stdout.split('\n').at(-2), 'the answer');
+    assert.ok(stdout.length <= 4 * 2 ** 20, `${stdout.length}`);
+  });
+
+  it('is killed at its time limit with its children, which hold its output open', { timeout: 60_000 }, async () => {
+    const child = `'-e', 'setTimeout(() => undefined, 90_000)'`;
+    const source = `
+      import { spawn } from 'node:child_process';
+      spawn(process.execPath, [${child}], { stdio: 'inherit' }).once('spawn', () => console.log('the child runs'));`;
+    const script = program('parent.mjs', source);
+    let outcome = { code: 0, stdout: '' };
+    // On a busy machine, the limit may come before the child.
+    for (let timeoutMs = 1000; outcome.stdout === ''; timeoutMs *= 2) {
+      outcome = await runProgram(script, [], 'read', timeoutMs);
+    }
+    assert.equal(outcome.code, 128);
+  });
+});
