@@ -67,6 +67,8 @@ export interface ControlPlane {
   answer(call: Call, id: string, answer: PersonAnswer): Promise<HeldInvocation | null>;
   /** Lists an invocation's files by name; null when there is no such invocation. */
   files(call: Call, id: string): Promise<readonly InvocationFile[] | null>;
+  /** Name, type and size of a file, before a caller reads it; null when it does not exist. Throws `unknown-invocation`. */
+  fileInfo(call: Call, id: string, name: string): Promise<InvocationFile | null>;
   /** Reads a file of an invocation; null when it does not exist. Throws `unknown-invocation`. */
   file(call: Call, id: string, name: string): Promise<FileContent | null>;
   /**

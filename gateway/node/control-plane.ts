@@ -51,6 +51,7 @@ import type { Tenants } from '../app/resources/tenants.ts';
 import { Answers } from './answers.ts';
 import { NodeFunctions } from './functions.ts';
 import { functionsCheck, runningChecks } from './health.ts';
+import { InvocationAccess } from './invocation-access.ts';
 import { Joining, type JoinSource } from './joining.ts';
 import { type LogSource, readLogs } from './logs.ts';
 import { NodeOperations } from './operations.ts';
@@ -85,8 +86,6 @@ const HEALTH_DEADLINE_MS = 1000;
 /** The result's event and the answer made of it are both in memory. */
 const HELD_FACTOR = 2;
 
-const INVOCATION_ID = /^[A-Za-z0-9_-]{1,128}$/;
-
 const DEFAULT_QUEUE_MS = 300_000;
 
 /** The control plane on Redis, for the Node gateway. */
@@ -100,6 +99,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly #scheduler: Scheduler;
   readonly joining: Joining;
   readonly #answers: Answers;
+  readonly #access: InvocationAccess;
   readonly #functions: NodeFunctions;
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
@@ -118,6 +118,7 @@ export class NodeControlPlane implements ControlPlane {
     this.quotas = new NodeQuotas(scheduler);
     this.schedules = new NodeSchedules(scheduler);
     this.#answers = new Answers(scheduler.questions);
+    this.#access = new InvocationAccess(scheduler, () => performance.now());
     this.joining = new Joining(scheduler, options.joining);
     this.operations = new NodeOperations(scheduler, this.joining);
     this.#scheduler = scheduler;
@@ -165,40 +166,40 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   invocation(call: Call, id: string): Promise<HeldInvocation | null> {
-    return translating(() => this.#state(call, id));
+    return translating(async () => {
+      const record = await this.#access.open(call, id, 'read');
+      if (record === null) return null;
+      return this.#stateOf(call, record);
+    });
   }
 
-  input({ principal, memory }: Call, id: string): Promise<string | null> {
+  input(call: Call, id: string): Promise<string | null> {
     return translating(async () => {
-      const record = await this.#record(principal, id);
+      const record = await this.#access.open(call, id, 'read');
       if (record === null) return null;
-      await this.#audited(principal, record, 'read');
       const input = await this.#scheduler.invocations.input(id);
       if (input === null) throw new GatewayError('unknown-input', `The input of ${id} is not stored, or no longer.`);
-      if (input.length > LARGE_BYTES) memory?.hold(HELD_FACTOR * input.length);
+      if (input.length > LARGE_BYTES) call.memory?.hold(HELD_FACTOR * input.length);
       return input;
     });
   }
 
-  events({ principal }: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
-    const audit = async () => {
-      const record = await this.#record(principal, id);
-      if (record !== null) await this.#audited(principal, record, 'read');
-    };
+  events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
     // Only an operator can reach an invocation of another tenant here.
-    const before = includesScope(principal.scopes, 'operator') ? audit : undefined;
+    const isOperator = includesScope(call.principal.scopes, 'operator');
+    const before = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
     return translatingFeed(
       this.#scheduler.events.feed(id, after, { before }),
       () => new GatewayError('unknown-invocation', `No events of "${id}" are stored. They are deleted after its end.`),
     );
   }
 
-  sendMessage({ principal }: Call, id: string, message: SessionMessage): Promise<boolean> {
+  sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean> {
     return translating(async () => {
-      const record = await this.#record(principal, id);
+      const record = await this.#access.find(call.principal, id);
       if (record === null) return false;
       if (hasEnded(record.status)) throw ended(id);
-      await this.#audited(principal, record, 'message');
+      await this.#access.record(call, record, 'message');
       if ('close' in message) {
         await this.#scheduler.inbox.close(id);
         return true;
@@ -221,28 +222,36 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
-  files({ principal }: Call, id: string): Promise<readonly InvocationFile[] | null> {
+  files(call: Call, id: string): Promise<readonly InvocationFile[] | null> {
     return translating(async () => {
-      if ((await this.#record(principal, id)) === null) return null;
+      const record = await this.#access.open(call, id, 'read');
+      if (record === null) return null;
       return (await this.#scheduler.files.list(id)).map(toFile);
     });
   }
 
-  file({ principal }: Call, id: string, name: string): Promise<FileContent | null> {
+  fileInfo({ principal }: Call, id: string, name: string): Promise<InvocationFile | null> {
     return translating(async () => {
-      const record = await this.#record(principal, id);
-      if (record === null) throw new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
-      await this.#audited(principal, record, 'read-file', { name });
+      if ((await this.#access.find(principal, id)) === null) throw unknown(id);
+      const file = (await this.#scheduler.files.list(id)).find((listed) => listed.name === name);
+      return file === undefined ? null : toFile(file);
+    });
+  }
+
+  file(call: Call, id: string, name: string): Promise<FileContent | null> {
+    return translating(async () => {
+      const record = await this.#access.open(call, id, 'read-file', { name });
+      if (record === null) throw unknown(id);
       return this.#scheduler.files.get(id, name);
     });
   }
 
-  putFile({ principal }: Call, id: string, file: FileContent): Promise<InvocationFile | null> {
+  putFile(call: Call, id: string, file: FileContent): Promise<InvocationFile | null> {
     return translating(async () => {
-      const record = await this.#record(principal, id);
+      const record = await this.#access.find(call.principal, id);
       if (record === null) return null;
       const { name, mediaType, content } = file;
-      await this.#audited(principal, record, 'put-file', { name });
+      await this.#access.record(call, record, 'put-file', { name });
       switch (await this.#scheduler.files.put(id, name, mediaType, content)) {
         case 'ok':
           return { name, mediaType, bytes: content.byteLength };
@@ -276,9 +285,8 @@ export class NodeControlPlane implements ControlPlane {
 
   answer(call: Call, id: string, answer: PersonAnswer): Promise<HeldInvocation | null> {
     return translating(async () => {
-      const record = await this.#record(call.principal, id);
+      const record = await this.#access.open(call, id, 'answer');
       if (record === null) return null;
-      await this.#audited(call.principal, record, 'answer');
       await this.#answers.give(record, answer);
       return this.#state(call, id);
     });
@@ -286,10 +294,8 @@ export class NodeControlPlane implements ControlPlane {
 
   cancel(call: Call, id: string, reason: string): Promise<HeldInvocation | null> {
     return translating(async () => {
-      const { principal } = call;
-      const record = await this.#record(principal, id);
+      const record = await this.#access.open(call, id, 'cancel');
       if (record === null) return null;
-      await this.#audited(principal, record, 'cancel');
       await this.#scheduler.cancel(id, reason);
       return this.#state(call, id);
     });
@@ -417,31 +423,19 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   async #state(call: Call, id: string): Promise<HeldInvocation | null> {
-    const record = await this.#record(call.principal, id);
-    if (record === null) return null;
+    const record = await this.#access.find(call.principal, id);
+    return record === null ? null : this.#stateOf(call, record);
+  }
+
+  async #stateOf(call: Call, record: Invocation): Promise<HeldInvocation> {
     if (record.status !== 'succeeded') return toInvocationState(record);
     if (record.resultBytes > LARGE_BYTES) call.memory?.hold(HELD_FACTOR * record.resultBytes);
-    return withOutput(record, await this.#scheduler.events.terminal(id, record));
+    return withOutput(record, await this.#scheduler.events.terminal(record.id, record));
   }
+}
 
-  /** The record, when it belongs to the caller's tenant or the caller is an operator. */
-  async #record(principal: Principal, id: string): Promise<Invocation | null> {
-    // Any other text would address another key of the store.
-    if (!INVOCATION_ID.test(id)) return null;
-    const record = await this.#scheduler.invocations.get(id);
-    if (record === null) return null;
-    return record.tenant === principal.tenant || includesScope(principal.scopes, 'operator') ? record : null;
-  }
-
-  /** Records an operator's act on another tenant's invocation in that tenant's audit log; a tenant's own acts are not recorded. */
-  async #audited(
-    { tenant, keyId }: Principal,
-    { id, tenant: owner }: Invocation,
-    act: 'read' | 'read-file' | 'message' | 'answer' | 'put-file' | 'cancel',
-    details: Readonly<Record<string, unknown>> = {},
-  ): Promise<void> {
-    if (owner !== tenant) await this.#scheduler.audit.record(keyId, owner, `invocation.${act}`, id, details);
-  }
+function unknown(id: string): GatewayError {
+  return new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
 }
 
 function ended(id: string): GatewayError {

@@ -202,6 +202,23 @@ export class OriginControlPlane implements ControlPlane {
     return orNull('unknown-invocation', () => this.#of(call).client.files(id, options(call)));
   }
 
+  async fileInfo(call: Call, id: string, name: string): Promise<InvocationFile | null> {
+    const { http, client } = this.#of(call);
+    const path = `/v1/invocations/${encodeURIComponent(id)}/files/${encodeURIComponent(name)}`;
+    return translating(async () => {
+      const { status, headers: sent } = await http.request(path, {
+        method: 'HEAD',
+        signal: call.signal,
+        headers: { ...headers(call), accept: '*/*', 'accept-encoding': 'identity' },
+        alsoStatus: 404,
+      });
+      const [mediaType, bytes] = [sent.get('content-type'), sent.get('content-length')];
+      if (status !== 404 && mediaType !== null && bytes !== null) return { name, mediaType, bytes: Number(bytes) };
+      // The answer to a HEAD does not say whether file or invocation is unknown, and a proxy may have dropped the size.
+      return (await client.files(id, options(call))).find((file) => file.name === name) ?? null;
+    });
+  }
+
   file(call: Call, id: string, name: string): Promise<FileContent | null> {
     return orNull('unknown-file', () => this.#of(call).client.file(id, name, options(call)));
   }

@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
+import { unexpected } from '#gpu-host/unexpected.ts';
 import type { Backend, DeviceAdapter } from '../backends/backend.ts';
 import { type CallFault, fault } from '../memory/fault.ts';
 import type { LoadedAdapter } from '../models/adapter.ts';
@@ -186,7 +187,7 @@ export class Adapters {
       return await this.#backend.loadAdapter(known);
     } catch (error) {
       if (!(error instanceof ModelError)) throw error;
-      throw fault('unavailable', `the adapter ${name} cannot be read: ${error.message}`);
+      throw fault('unavailable', `the adapter ${name} cannot be read: ${unexpected(error)}`);
     }
   }
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { must, range, tagOf } from '../testing/host.ts';
 import { ids, onOneBackend, PROMPT, Workbench } from '../testing/workbench.ts';
+import type { HostCall } from './call.ts';
 
 const MANY = 2000;
 
@@ -10,6 +11,33 @@ function sendLong(b: Workbench): Uint32Array {
   b.embedText(new Uint32Array(MANY).fill(7), range(0, MANY), embeds);
   b.inferlet.freeEmbeds(b.queue, embeds);
   return embeds;
+}
+
+/** Counts the long texts that the host reads, and the long calls that it puts among others in the turn that reads them. */
+function watchPlaces(b: Workbench): Disposable & { read: number; atOnce: number } {
+  const engine = b.host.host.engines[0]!;
+  const { batcher } = engine;
+  let isReading = false;
+  const counts = { read: 0, atOnce: 0 };
+  const submit = engine.submit.bind(engine);
+  const push = batcher.push.bind(batcher);
+  engine.submit = (queue, id, operation, bytes) => {
+    if (operation.op === 'embed-text' && operation.tokens.length === MANY) counts.read++;
+    isReading = true;
+    submit(queue, id, operation, bytes);
+    isReading = false;
+  };
+  batcher.push = (call, nowMs) => {
+    // A lone call has no order to be put into.
+    if (isReading && (call as HostCall).isLong && call.queue.scoreboard.size > 0) counts.atOnce++;
+    push(call, nowMs);
+  };
+  return Object.assign(counts, {
+    [Symbol.dispose]: () => {
+      Reflect.deleteProperty(engine, 'submit');
+      Reflect.deleteProperty(batcher, 'push');
+    },
+  });
 }
 
 onOneBackend('calls with many addresses', (handler) => {
@@ -26,6 +54,7 @@ onOneBackend('calls with many addresses', (handler) => {
   });
 
   handler('do not hold up another tenant, and their inferlet may end before their turn', async (b) => {
+    using placed = watchPlaces(b);
     const other = new Workbench(b.host, b.oracle, b.connection, 'other', 'neighbour');
     const pages = other.pages(2);
     void other.fill(pages, PROMPT);
@@ -36,5 +65,10 @@ onOneBackend('calls with many addresses', (handler) => {
     await b.inferlet.close();
     await left;
     await other.probe(pages, 7, PROMPT.length);
+    assert.deepEqual(
+      [placed.read, placed.atOnce],
+      [20, 0],
+      'the calls behind a long one are read before it gets its place',
+    );
   });
 });

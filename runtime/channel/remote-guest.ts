@@ -1,4 +1,5 @@
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 import {
   CHANNEL_CALLS,
   type LifecycleEnded,
@@ -339,7 +340,7 @@ export class RemoteGuest implements LaneEvents {
     if (this.#isClosed) return;
     const trap = {
       code: error instanceof GuestTrap ? error.code : 'trap',
-      message: error instanceof Error ? error.message : String(error),
+      message: error instanceof GuestTrap || error instanceof ChannelFault ? error.message : unexpected(error),
     };
     this.close(trap);
     this.#end({ tag: 'trapped', val: trap });

@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import type { Duplex } from 'node:stream';
 import { fileURLToPath } from 'node:url';
+import { unexpected } from '#runtime/unexpected.ts';
 import { RuntimeEnd } from '../channel/runtime-end.ts';
 import type { SharedThread } from '../channel/shared-thread.ts';
 import type { HostTable } from '../lowering/compile.ts';
@@ -66,7 +67,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   // `detached` gives the process its own session: no terminal, and one process group to kill. Descriptor 3 is the channel.
   const child = spawn(shell, args, { detached: true, stdio: ['pipe', 'ignore', 'pipe', 'pipe'], env: { ...env } });
   // Without descriptors or memory, `spawn` yields neither a process nor a channel.
-  child.once('error', (error) => end(`it could not be started (${error.message})`));
+  child.once('error', (error) => end(`it could not be started (${unexpected(error)})`));
   const stream = child.stdio?.[CHANNEL] as Duplex | undefined;
   if (!stream) {
     void group?.remove();

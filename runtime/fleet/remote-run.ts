@@ -1,5 +1,6 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
+import { toldText } from '#scheduler/policies/told-text.ts';
 import type { LifecycleOpening } from '#wit/generated/channel.ts';
 import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import type { Inferlet } from '../host/inferlet.ts';
@@ -111,7 +112,7 @@ export class RemoteRun implements GuestRun {
       if (this.#chargedMs > 0) this.#guest.charge(this.#chargedMs);
       if (this.#stopping) this.#guest.stop(this.#stopping);
     } catch (error) {
-      void this.#lost(error instanceof Error ? error.message : String(error));
+      void this.#lost(toldText(error));
     }
   }
 

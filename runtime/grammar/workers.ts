@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 import { type LinkOptions, WorkerLink } from './worker-link.ts';
 
 export interface WorkersOptions extends Omit<LinkOptions, 'name'> {
@@ -133,7 +134,7 @@ export class Workers {
         settle(ok(link));
       } catch (error) {
         // The kernel may refuse a thread.
-        const text = `a grammar worker cannot start: ${error instanceof Error ? error.message : String(error)}`;
+        const text = `a grammar worker cannot start: ${unexpected(error)}`;
         settle(err(handlerError('unavailable', text)));
       }
     }

@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
 import { ask, fromStore } from './ask.ts';
 import type { Inferlet } from './inferlet.ts';
@@ -176,8 +177,7 @@ export class ChildHandle {
 function launched(inferlet: Inferlet, name: string, input: string): Promise<Outcome<RunningChild>> {
   if (!inferlet.own) return Promise.resolve(err(handlerError('unsupported', 'this host launches no children')));
   return inferlet.own.children.launch(name, input).catch((error: unknown) => {
-    const text = error instanceof Error ? error.message : String(error);
-    return err(handlerError('internal', `the child could not be launched: ${text}`));
+    return err(handlerError('internal', `the child could not be launched: ${unexpected(error)}`));
   });
 }
 

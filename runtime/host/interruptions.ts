@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 
 /** The waits of an inferlet that end when it is stopped. */
 export class Interruptions {
@@ -31,5 +32,5 @@ export class Interruptions {
 }
 
 function fault(error: unknown): HandlerError {
-  return handlerError('internal', error instanceof Error ? error.message : String(error));
+  return handlerError('internal', unexpected(error));
 }

@@ -1,3 +1,4 @@
+import { unexpected } from '#runtime/unexpected.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { quarantineText, type Standing } from '#scheduler/quarantine/policy.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
@@ -118,6 +119,5 @@ export class Launching {
 
 function asLaunchError(error: unknown): LaunchError {
   if (error instanceof LaunchError) return error;
-  const message = error instanceof Error ? error.message : String(error);
-  return new LaunchError('internal', `The inferlet could not be started: ${message}`, { cause: error });
+  return new LaunchError('internal', `The inferlet could not be started: ${unexpected(error)}`, { cause: error });
 }

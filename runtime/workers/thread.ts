@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 import { patientTimer } from '../patient-timer.ts';
 import { startConfinedThread, type Thread } from '../sandboxes/index.ts';
 import type { Sent } from './messages.ts';
@@ -123,7 +124,10 @@ export class WorkerThread<Request, Value> {
     const turn = this.#turn;
     this.#turn = undefined;
     turn?.charge(sent.cpuMs);
-    turn?.resolve(sent.outcome);
+    const { outcome } = sent;
+    // The worker could not prepare, for example because a file of the model is missing: the guest gets no path.
+    const isUnprepared = outcome.tag === 'err' && outcome.val.tag === 'unavailable';
+    turn?.resolve(isUnprepared ? err(handlerError('unavailable', unexpected(outcome.val.val))) : outcome);
   }
 
   #end(why: HandlerError): void {
@@ -146,7 +150,6 @@ export class WorkerThread<Request, Value> {
     if (error instanceof Error && 'code' in error && error.code === 'ERR_WORKER_OUT_OF_MEMORY') {
       return handlerError('limit-exceeded', `${this.#noun} takes too much memory; send a smaller one`);
     }
-    const text = error instanceof Error ? error.message : String(error);
-    return handlerError('internal', `the worker for ${this.#noun} failed: ${text}`);
+    return handlerError('internal', `the worker for ${this.#noun} failed: ${unexpected(error)}`);
   }
 }

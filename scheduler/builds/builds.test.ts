@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
 import { durably } from '../store/testing/lost-writes.ts';
@@ -18,8 +19,9 @@ describe('builds and deployments', () => {
   async function withBuilder(
     build: (request: BuildRequest, signal: AbortSignal, scheduler: Scheduler) => Promise<BuildReply>,
     body: (scheduler: Scheduler) => Promise<void>,
+    onError?: (error: unknown) => void,
   ): Promise<void> {
-    const scheduler = openTestScheduler(redis);
+    const scheduler = openTestScheduler(redis, { ...(onError && { onError }) });
     const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
     const worker = scheduler.createBuildWorker({ build: (request, signal) => build(request, signal, scheduler) });
     worker.start();
@@ -57,6 +59,31 @@ describe('builds and deployments', () => {
         assert.equal(builds, 1);
       },
     );
+  });
+
+  test('a build that breaks off tells its requester no path of the machine, and the log all of it', async () => {
+    const logged: string[] = [];
+    await withBuilder(
+      async ({ name }) => {
+        if (name === 'thrown') await readFile('/no/such/folder/glue.js');
+        const message = "The build stopped: EACCES: permission denied, open '/srv/pie/artifacts/glue.js'";
+        return { ok: false, code: 'build-failed', message, hint: 'none' };
+      },
+      async (scheduler) => {
+        const messageOf = async (name: string) => {
+          const component = new TextEncoder().encode(name);
+          const reply = await scheduler.deployments.deploy({ tenant: 'default', manifest: { name }, component });
+          assert.ok(!reply.ok && reply.code === 'build-failed');
+          return reply.message;
+        };
+        assert.equal(await messageOf('thrown'), 'ENOENT: no such file or directory, open');
+        assert.equal(await messageOf('returned'), "The build stopped: EACCES: permission denied, open 'glue.js'");
+      },
+      (error) => logged.push(String(error)),
+    );
+    assert.equal(logged.length, 2);
+    for (const [index, path] of ['/no/such/folder/glue.js', '/srv/pie/artifacts/glue.js'].entries())
+      assert.ok(logged[index]?.includes(path), logged[index]);
   });
 
   test('a refused component leaves no blob, no build request and no function', async () => {

@@ -1,6 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
+import { toldText } from '../policies/told-text.ts';
 import { isConnectionError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -80,12 +81,21 @@ export class BuildWorker {
     const signal = AbortSignal.any([AbortSignal.timeout(leftMs), this.#closing.signal]);
     let reply: BuildReply;
     try {
-      reply = await this.#options.build(request, signal);
+      reply = this.#told(await this.#options.build(request, signal));
     } catch (error) {
       if (this.#closing.signal.aborted) throw error;
+      this.#options.onError?.(error);
       reply = failed(error);
     }
     await this.#reply(request.id, reply);
+  }
+
+  /** A build that broke off may name paths of this machine: its requester gets none, the log has them. */
+  #told(reply: BuildReply): BuildReply {
+    if (reply.ok || reply.code !== 'build-failed') return reply;
+    const message = toldText(reply.message);
+    if (message !== reply.message) this.#options.onError?.(new Error(reply.message));
+    return { ...reply, message };
   }
 
   async #reply(id: string, reply: BuildReply): Promise<void> {
@@ -105,7 +115,7 @@ function failed(error: unknown): BuildReply {
   return {
     ok: false,
     code: 'build-failed',
-    message: error instanceof Error ? error.message : String(error),
+    message: toldText(error),
     hint: 'If the component runs elsewhere, this is a fault of the platform: please report it.',
   };
 }

@@ -70,6 +70,22 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       for await (const frame of frames) if (frame.event === 'end') break;
     });
 
+    it('the playground says when the inferlet could not be told that no messages follow', async (t) => {
+      const browser = await signedIn();
+      const fields = { mode: 'form', 'field.prompt': 'x' };
+      const addressOf = async () => (await run(browser, fields)).headers.get('location')?.replace('#run', '') ?? '';
+      const told = await addressOf();
+      assert.doesNotMatch(told, /messages=/);
+      assert.doesNotMatch(await browser.page(told), /could not be told/);
+      const broken = t.mock.method(platform.scheduler.inbox, 'close', () => Promise.reject(new Error('broken')));
+      const untold = await addressOf();
+      broken.mock.restore();
+      assert.match(await browser.page(untold), /could not be told that no messages follow/);
+      const id = /invocation=([\w-]+)/.exec(untold)?.[1] ?? '';
+      await (await platform.attempt(id)).succeed(null);
+      assert.doesNotMatch(await browser.page(untold), /could not be told/);
+    });
+
     it('the playground shows a fault beside its field, with all that was entered', async () => {
       const browser = await signedIn();
       const faults = [

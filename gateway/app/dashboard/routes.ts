@@ -191,7 +191,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   show('/functions/:name/rollback', (visit, c) => rollbackPage(visit, c.req.param('name') ?? ''));
   act('/functions/:name/rollback', (visit, form, c) => rollBack(visit, c.req.param('name') ?? '', form));
   show('/playground', (visit) => playgroundPage(visit));
-  fill('/playground', (visit, form) => runPlayground(visit, form, inputs), playgroundPage);
+  fill('/playground', (visit, form, c) => runPlayground(visit, form, inputs, report(c)), playgroundPage);
   show('/usage', usagePage);
   show('/administration', (visit) => administrationPage(visit));
   dashboard.post('/administration/keys', async (c) => {

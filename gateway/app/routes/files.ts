@@ -78,11 +78,9 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       const { id, name } = c.req.valid('param');
       const call = callOf(c);
       const unknown = () => new GatewayError('unknown-file', `The invocation ${id} has no file "${name}".`);
-      const files = await control.files(call, id);
-      if (files === null) throw unknownInvocation(id);
-      const listed = files.find((file) => file.name === name);
-      if (!listed) throw unknown();
-      const { bytes, mediaType } = listed;
+      const info = await control.fileInfo(call, id, name);
+      if (info === null) throw unknown();
+      const { bytes, mediaType } = info;
       if (c.req.method === 'HEAD') return new Response(null, { headers: headersOf(name, mediaType, bytes) });
       // The whole file is in memory until the client has taken it.
       const { tenant } = call.principal;

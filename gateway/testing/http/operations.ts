@@ -291,6 +291,16 @@ export function describeOperations(get: () => Harness): void {
       (await entries()).map(({ actor, action, target }: Record<string, string>) => [actor, action, target]),
       ['read', 'cancel', 'read-file', 'put-file', 'message'].map((did) => [keyId, `invocation.${did}`, id]),
     );
+    const reads = async () =>
+      (await entries()).filter(({ action }: { action: string }) => action === 'invocation.read').length;
+    for (const [index, part] of ['', '/input', '/events', '/files'].entries()) {
+      for (const headers of [owner, {}]) {
+        const answer = await h.send(`/v1/invocations/${id}${part}`, { headers });
+        assert.equal(answer.status, 200);
+        await answer.text();
+      }
+      assert.equal(await reads(), 2 + index, `one more entry for the operator's read of "${part}"`);
+    }
   });
 
   it('the webhook secret stays until rotated, belongs to one tenant, and needs the admin scope', async () => {

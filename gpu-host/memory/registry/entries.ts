@@ -1,4 +1,4 @@
-import { causeText } from '#gpu-host/models/errors.ts';
+import { unexpected } from '#gpu-host/unexpected.ts';
 import { fault } from '../fault.ts';
 import {
   type Entry,
@@ -367,7 +367,7 @@ export class Entries<S extends Snapshot> {
       const published = version.fileBytes > 0;
       if (!published) this.#undo(entry, version);
       const what = published ? 'is written, but may not survive a loss of power' : 'could not be saved';
-      throw fault('internal', `"${entry.name}" ${what}: ${causeText(cause)}`);
+      throw fault('internal', `"${entry.name}" ${what}: ${unexpected(cause)}`);
     } finally {
       this.#saving.add(tenant, -reserved);
       entry.saving.delete(version);
@@ -439,7 +439,7 @@ export class Entries<S extends Snapshot> {
     try {
       this.#disk?.files.remove(tenant, fileName);
     } catch (cause) {
-      throw fault('internal', `its file cannot be removed: ${causeText(cause)}`);
+      throw fault('internal', `its file cannot be removed: ${unexpected(cause)}`);
     }
   }
 }

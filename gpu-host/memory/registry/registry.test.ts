@@ -367,7 +367,7 @@ test('a failed save leaves the version before, and is reported to the requester'
   await assertRejected(
     registry.exportPages('t', 'a', snapshotOf(1, 1), true, memoryOnly),
     'internal',
-    /"a" could not be saved: E/,
+    /^"a" could not be saved: E[A-Z]+: [^/]+, [a-z]+$/,
   );
   assertRefused(() => registry.importPages('t', 'a', memoryOnly, same), 'not-found');
   assert.equal(memory.held.size, 0);

@@ -1,3 +1,4 @@
+import { unexpected } from '#gpu-host/unexpected.ts';
 import { CallFault, fault } from '../fault.ts';
 import { type Entry, entryOf, type Maker, type Refusal, type Shelf, type Version } from './entry.ts';
 import { decodeHeader, FileDamage, type FileHeader, openStored } from './file-format.ts';
@@ -178,7 +179,7 @@ function explained<T>(what: string, body: () => T): T {
 function diskFault(what: string, cause: unknown): unknown {
   if (cause instanceof FileDamage) return fault('internal', `${what} is damaged on disk: ${cause.message}`);
   if (cause instanceof Error && 'syscall' in cause) {
-    return fault('internal', `${what} cannot be read from disk: ${cause.message}`);
+    return fault('internal', `${what} cannot be read from disk: ${unexpected(cause)}`);
   }
   return cause;
 }

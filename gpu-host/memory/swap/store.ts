@@ -1,4 +1,5 @@
 import { crc32 } from 'node:zlib';
+import { toldText } from '#scheduler/policies/told-text.ts';
 import { openUnnamedFile, type SlotFile } from './file.ts';
 
 /** One page that is swapped out. Valid until `drop`. */
@@ -297,11 +298,13 @@ export class SwapStore {
 
   #readDisk(slot: number, checksum: number, into: Uint8Array): void {
     let problem: string | undefined;
+    let told: string | undefined;
     try {
       (this.#file as SlotFile).read(slot, into);
       if (crc32(into) !== checksum) problem = 'its checksum does not match';
     } catch (cause) {
       problem = messageOf(cause);
+      told = toldText(cause);
     }
     if (problem === undefined) {
       this.#failing = false;
@@ -309,7 +312,7 @@ export class SwapStore {
     }
     this.#readErrors++;
     this.#failed(`a page cannot be read back: ${problem}`);
-    throw new SwapFault(`a page cannot be read back from swap: ${problem}`);
+    throw new SwapFault(`a page cannot be read back from swap: ${told ?? problem}`);
   }
 
   #refused(cause: unknown): void {

@@ -19,13 +19,18 @@ export interface LoadedEncoder {
  */
 export async function loadEncoder(directory: string, kind: EncoderKind): Promise<LoadedEncoder> {
   const root = resolve(directory);
-  const config = parseEncoderConfig(await readJson(join(root, 'config.json')), kind, {
-    modules: await readOptionalJson(root, 'modules.json'),
-    pooling: await readOptionalJson(root, join('1_Pooling', 'config.json')),
-    sentence: await readOptionalJson(root, 'sentence_bert_config.json'),
-    library: await readOptionalJson(root, 'config_sentence_transformers.json'),
-  });
+  const config = await readEncoderConfig(root, kind);
   const tensors = encoderTensors(await openTensors(root));
   checkTensors(expectedEncoderTensors(config), tensors);
   return { directory: root, config, tensors };
+}
+
+/** Reads an encoder's parameters without its weights. Throws ModelError. */
+export async function readEncoderConfig(directory: string, kind: EncoderKind): Promise<EncoderConfig> {
+  return parseEncoderConfig(await readJson(join(directory, 'config.json')), kind, {
+    modules: await readOptionalJson(directory, 'modules.json'),
+    pooling: await readOptionalJson(directory, join('1_Pooling', 'config.json')),
+    sentence: await readOptionalJson(directory, 'sentence_bert_config.json'),
+    library: await readOptionalJson(directory, 'config_sentence_transformers.json'),
+  });
 }

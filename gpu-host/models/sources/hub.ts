@@ -19,6 +19,8 @@ const OPTIONAL = [
 const SINGLE = 'model.safetensors';
 const INDEX = 'model.safetensors.index.json';
 const HEAD_TIMEOUT_MS = 30_000;
+/** A repository may have been renamed more than once. */
+const MAX_REDIRECTS = 5;
 const MAX_SHARDS = 1_000;
 
 export interface FetchFromHubOptions {
@@ -112,23 +114,19 @@ class Hub {
   /** Requests a file's size, checksum and commit; null when the hub has no such file. */
   async find(name: string): Promise<HubFile | null> {
     const { id, signal } = this.#options;
-    const url = `${this.#endpoint}/${id}/resolve/${encodeURIComponent(this.revision)}/${name}`;
+    let url = `${this.#endpoint}/${id}/resolve/${encodeURIComponent(this.revision)}/${name}`;
     const timeout = AbortSignal.timeout(HEAD_TIMEOUT_MS);
-    let response: Response;
-    try {
-      // Do not follow the redirect to the storage: the hub's own answer has the headers with size, checksum and commit.
-      response = await fetch(url, {
-        method: 'HEAD',
-        redirect: 'manual',
-        headers: { ...this.#headers, 'accept-encoding': 'identity' },
-        signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
-      });
-    } catch (cause) {
-      if (signal?.aborted) throw new ModelError('cancelled', `${id}: cancelled`);
-      throw new ModelError('unreachable', `the hub cannot be reached: ${causeText(cause)}`, {
-        hint: `tried ${this.#endpoint}; set HF_ENDPOINT to use another hub`,
-        cause,
-      });
+    const until = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
+    let response = await this.#head(url, until);
+    for (let redirects = 0; ; redirects++) {
+      const next = renamedTo(response, url);
+      if (next === null) break;
+      if (redirects === MAX_REDIRECTS)
+        throw new ModelError('download-failed', `the hub redirects ${id} more than ${MAX_REDIRECTS} times`, {
+          hint: 'check the spelling of OWNER/MODEL, and HF_ENDPOINT if it is set',
+        });
+      url = next;
+      response = await this.#head(url, until);
     }
     if (response.status === 404) return null;
     if (response.status >= 400) throw this.#refused(response.status);
@@ -142,6 +140,24 @@ class Hub {
       checksum: checksumOf(header('x-linked-etag') ?? header('etag')),
       bytes: bytes === null ? null : Number(bytes),
     };
+  }
+
+  async #head(url: string, until: AbortSignal): Promise<Response> {
+    const { id, signal } = this.#options;
+    try {
+      return await fetch(url, {
+        method: 'HEAD',
+        redirect: 'manual',
+        headers: { ...this.#headers, 'accept-encoding': 'identity' },
+        signal: until,
+      });
+    } catch (cause) {
+      if (signal?.aborted) throw new ModelError('cancelled', `${id}: cancelled`);
+      throw new ModelError('unreachable', `the hub cannot be reached: ${causeText(cause)}`, {
+        hint: `tried ${this.#endpoint}; set HF_ENDPOINT to use another hub`,
+        cause,
+      });
+    }
   }
 
   async fetch(file: HubFile): Promise<void> {
@@ -179,6 +195,18 @@ class Hub {
     }
     return new ModelError('download-failed', `the hub answered ${status} for ${id}`, { hint: 'try again later' });
   }
+}
+
+/**
+ * The address that an answer redirects to within the hub, as for a renamed repository; null for any other answer. The redirect to the storage
+ * is the hub's own answer about the file: it names another host, or carries the checksum itself.
+ */
+function renamedTo({ status, headers }: Response, url: string): string | null {
+  const location = headers.get('location');
+  if (status < 300 || status >= 400 || location === null || headers.has('x-linked-etag')) return null;
+  if (URL.canParse(location) || !URL.canParse(location, url)) return null;
+  const next = new URL(location, url);
+  return next.origin === new URL(url).origin ? next.href : null;
 }
 
 /** The hub's etag is the SHA-256 of large files, and git's own hash of small files. */

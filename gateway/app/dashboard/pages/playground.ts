@@ -11,6 +11,8 @@ import { demand, may, once, type Page, unknownInvocation, type Visit } from '../
 import { eventsCard, isOpen, outputCard, past, resultCard } from './invocation.ts';
 
 const PATH = '/dashboard/playground';
+const STILL_OPEN =
+  'The inferlet could not be told that no messages follow. If it waits for messages, it waits until its deadline: cancel it on its own page.';
 const REFERENCE = /^[\w.-]{1,64}$/;
 
 /** A form for the input of a function, and the run that it began: output as it arrives, tokens and device time. */
@@ -27,7 +29,9 @@ export async function playgroundPage(visit: Visit, left?: Filled): Promise<Page>
   return {
     title: fn === null ? 'Playground' : `Playground: ${fn.name}`,
     place: 'playground',
-    head: html`<div class="head"><div class="titles"><h1>Playground</h1><p>Choose a function, fill in its input, and watch it run.</p></div></div>`,
+    head: html`<div class="head"><div class="titles"><h1>Playground</h1><p>Choose a function, fill in its input, and watch it run.</p></div></div>${
+      url.searchParams.get('messages') === 'open' && state !== null && isOpen(state) ? notice('bad', STILL_OPEN) : NONE
+    }`,
     live: state !== null && isOpen(state),
     ...(state !== null && { stream: { id: state.id, after: state.lastEventId } }),
     fragments: [
@@ -45,6 +49,7 @@ export async function runPlayground(
   visit: Visit,
   form: URLSearchParams,
   inputs: InputChecker,
+  report: (error: GatewayError) => void,
 ): Promise<string | Refused> {
   demand(visit, 'invoke');
   const name = visit.url.searchParams.get('function') ?? '';
@@ -58,11 +63,31 @@ export async function runPlayground(
       input: JSON.stringify(input),
     });
     if (invoked === null) throw new GatewayError('unknown-function', `There is no function "${name}".`);
-    // The form sends no messages: a function that waits for some must not wait for ever. The invocation may have ended already.
-    await visit.control.sendMessage(visit.call, invoked.id, { close: true }).catch(() => false);
-    return `${PATH}?${query(fn, visit, { invocation: invoked.id })}#run`;
+    const isClosed = await closeMessages(visit, invoked.id, report);
+    return `${PATH}?${query(fn, visit, { invocation: invoked.id, ...(isClosed ? {} : { messages: 'open' }) })}#run`;
   } catch (error) {
     return refused(filled, error);
+  }
+}
+
+/**
+ * Tells the inferlet that no messages follow, since the form sends none: a function that waits for some must not wait until its deadline.
+ * Returns false when it could not be told. The invocation runs all the same, so that its page shows this.
+ */
+async function closeMessages(
+  { control, call }: Visit,
+  id: string,
+  report: (error: GatewayError) => void,
+): Promise<boolean> {
+  try {
+    await control.sendMessage(call, id, { close: true });
+    return true;
+  } catch (caught) {
+    const error = GatewayError.from(caught);
+    // The invocation has ended already: it waits for nothing.
+    if (error.code === 'conflict') return true;
+    report(error);
+    return false;
   }
 }
 

@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { openTestScheduler, submission } from '#scheduler/testing/fixture.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import type { Call, Scope } from '../app/control.ts';
+import { InvocationAccess } from './invocation-access.ts';
+
+describe('InvocationAccess', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let ids: string[];
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+    ids = [];
+    for (const _ of [1, 2]) {
+      const one = submission({ tenant: 'theirs' });
+      await scheduler.submit(one);
+      ids.push(one.id);
+    }
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  const call = (keyId: string, requestId: string, tenant = 'default', scope: Scope = 'operator'): Call => ({
+    principal: { tenant, keyId, scopes: [scope] },
+    requestId,
+    traceparent: '',
+    signal: new AbortController().signal,
+  });
+  const entries = async () => (await scheduler.audit.read({ tenant: 'theirs', limit: 100 })).map(({ actor }) => actor);
+
+  it('records the reads of one request once a minute, for each key and invocation', async () => {
+    let now = 0;
+    const access = new InvocationAccess(scheduler, () => now);
+    const [first = '', second = ''] = ids;
+    const read = async (by: Call, id: string) => assert.equal((await access.open(by, id, 'read'))?.id, id);
+    await read(call('key-1', 'r-1'), first);
+    await read(call('key-1', 'r-1'), first);
+    assert.deepEqual(await entries(), ['key-1']);
+    await read(call('key-1', 'r-2'), first);
+    await read(call('key-2', 'r-1'), first);
+    await read(call('key-3', 'r-1'), first);
+    await read(call('key-3', 'r-1'), second);
+    assert.deepEqual(await entries(), ['key-3', 'key-3', 'key-2', 'key-1', 'key-1']);
+    now = 59_999;
+    await read(call('key-1', 'r-1'), first);
+    assert.equal((await entries()).length, 5);
+    now = 60_000;
+    await read(call('key-1', 'r-1'), first);
+    assert.equal((await entries()).length, 6);
+  });
+
+  it('reaches and records nothing for others, and records every act that changes something', async () => {
+    const access = new InvocationAccess(scheduler, () => 0);
+    const [id = ''] = ids;
+    const count = (await entries()).length;
+    assert.equal(await access.open(call('key-4', 'r', 'default', 'admin'), id, 'read'), null);
+    assert.equal((await access.open(call('key-4', 'r', 'theirs', 'invoke'), id, 'read'))?.id, id);
+    assert.equal((await entries()).length, count);
+    for (const _ of [1, 2]) await access.open(call('key-5', 'r'), id, 'cancel');
+    assert.deepEqual((await entries()).slice(0, 2), ['key-5', 'key-5']);
+    assert.equal((await entries()).length, count + 2);
+  });
+});

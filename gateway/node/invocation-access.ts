@@ -1,0 +1,79 @@
+import type { Invocation } from '#scheduler/invocations/types.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { includesScope } from '#scheduler/tenants/scopes.ts';
+import type { Call, Principal } from '../app/control.ts';
+
+type Act = 'read' | 'read-file' | 'message' | 'answer' | 'put-file' | 'cancel';
+
+const INVOCATION_ID = /^[A-Za-z0-9_-]{1,128}$/;
+
+/** Bounds the entries of a page of the dashboard, which reads its invocation every second or so while an operator follows it. */
+const SAME_READ_MS = 60_000;
+/** Most reads that are remembered; beyond it the oldest one counts as new. */
+const MAX_READS = 10_000;
+
+/** The invocations that a caller may reach, and the record of what operators do to those of other tenants. */
+export class InvocationAccess {
+  readonly #scheduler: Pick<Scheduler, 'invocations' | 'audit'>;
+  readonly #clock: () => number;
+  /** Recorded reads, oldest first, with their times. */
+  readonly #reads = new Map<string, number>();
+
+  /** @param clock milliseconds, monotonic */
+  constructor(scheduler: Pick<Scheduler, 'invocations' | 'audit'>, clock: () => number) {
+    this.#scheduler = scheduler;
+    this.#clock = clock;
+  }
+
+  /** The record, when it belongs to the caller's tenant or the caller is an operator. */
+  async find(principal: Principal, id: string): Promise<Invocation | null> {
+    // Any other text would address another key of the store.
+    if (!INVOCATION_ID.test(id)) return null;
+    const record = await this.#scheduler.invocations.get(id);
+    if (record === null) return null;
+    return record.tenant === principal.tenant || includesScope(principal.scopes, 'operator') ? record : null;
+  }
+
+  /** Finds the record and records the act. */
+  async open(
+    call: Call,
+    id: string,
+    act: Act,
+    details?: Readonly<Record<string, unknown>>,
+  ): Promise<Invocation | null> {
+    const record = await this.find(call.principal, id);
+    if (record !== null) await this.record(call, record, act, details);
+    return record;
+  }
+
+  /**
+   * Records an operator's act on another tenant's invocation in that tenant's audit log; a tenant's own acts are not recorded.
+   *
+   * All reads of one invocation by one request share an entry, once a minute. Requests count by their id, because an edge gateway makes
+   * several of one. A client that repeats an id on purpose hides no more than further reads of the same invocation in that minute.
+   */
+  async record(
+    { principal, requestId }: Call,
+    { id, tenant: owner }: Invocation,
+    act: Act,
+    details: Readonly<Record<string, unknown>> = {},
+  ): Promise<void> {
+    const { tenant, keyId } = principal;
+    if (owner === tenant) return;
+    if (act === 'read' && this.#isRepeated(`${keyId} ${id} ${requestId}`)) return;
+    await this.#scheduler.audit.record(keyId, owner, `invocation.${act}`, id, details);
+  }
+
+  #isRepeated(read: string): boolean {
+    const now = this.#clock();
+    const recordedAt = this.#reads.get(read);
+    if (recordedAt !== undefined && now - recordedAt < SAME_READ_MS) return true;
+    this.#reads.delete(read);
+    for (const oldest of this.#reads.keys()) {
+      if (this.#reads.size < MAX_READS) break;
+      this.#reads.delete(oldest);
+    }
+    this.#reads.set(read, now);
+    return false;
+  }
+}

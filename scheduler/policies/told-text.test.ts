@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, describe, it } from 'node:test';
+import { toldText } from './told-text.ts';
+
+describe('the text of an error for a tenant', () => {
+  const home = mkdtempSync(path.join(tmpdir(), "pie's home, told-"));
+  after(() => rmSync(home, { recursive: true }));
+  const thrown = (act: () => unknown): Error => {
+    try {
+      act();
+    } catch (error) {
+      assert.ok(error instanceof Error && error.message.includes(home), 'the error names the path');
+      return error;
+    }
+    throw new Error('it did not fail');
+  };
+
+  it('says what happened to a file, and not where', () => {
+    const missing = path.join(home, 'no', 'file');
+    assert.equal(toldText(thrown(() => readFileSync(missing))), 'ENOENT: no such file or directory, open');
+    assert.equal(
+      toldText(thrown(() => renameSync(missing, `${missing}2`))),
+      'ENOENT: no such file or directory, rename',
+    );
+    const file = path.join(home, 'file');
+    writeFileSync(file, '');
+    assert.equal(toldText(thrown(() => readFileSync(path.join(file, 'x')))), 'ENOTDIR: not a directory, open');
+    chmodSync(file, 0);
+    if (process.getuid?.() !== 0)
+      assert.equal(toldText(thrown(() => readFileSync(file))), 'EACCES: permission denied, open');
+  });
+
+  it('says which operation failed on a program or a socket', async () => {
+    const [spawned] = await once(spawn(path.join(home, 'program')), 'error');
+    assert.equal(toldText(spawned), 'spawn ENOENT');
+    const [refused] = await once(connect(path.join(home, 'socket')), 'error');
+    assert.equal(toldText(refused), 'connect ENOENT');
+  });
+
+  it('keeps the names of files in other texts, and texts that only look like paths', () => {
+    const texts = [
+      ['/srv/pie home is missing', '/srv/pie home is missing'.replace('/srv/pie', 'pie')],
+      [
+        "/srv/models/tiny/tokenizer.json cannot be read: ENOENT, stat '/srv/models/tiny'",
+        "tokenizer.json cannot be read: ENOENT, stat 'tiny'",
+      ],
+      [
+        "Cannot find module 'file:///srv/pie/a.js' imported from /srv/pie/b.js",
+        "Cannot find module 'a.js' imported from b.js",
+      ],
+      ['https://example.com/a/b.json answered 404', 'https://example.com/a/b.json answered 404'],
+      ['12 tokens/s and/or a/b/c', '12 tokens/s and/or a/b/c'],
+      ['expected </b>, found <a/>', 'expected </b>, found <a/>'],
+    ] as const;
+    for (const [text, told] of texts) assert.equal(toldText(new Error(text)), told);
+    assert.equal(toldText('/srv/pie/home'), 'home');
+  });
+});

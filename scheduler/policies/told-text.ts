@@ -1,0 +1,20 @@
+/** A path of at least two parts, alone or as a file's address. Not the path of a web address: its host stands before it. */
+const PATH = /(?<![\w.:/@-])(?:file:\/\/)?\/(?:[^\s'"`:;,()<>[\]{}|/]+\/)+([^\s'"`:;,()<>[\]{}|/]*)/g;
+
+/**
+ * The text of a caught error for a tenant. Errors of files and processes name paths of the host, which no tenant may learn: their text is the
+ * code, its meaning and the operation. In any other text a path becomes the name of its file. The caller logs the error itself.
+ */
+export function toldText(error: unknown): string {
+  if (!(error instanceof Error)) return withoutPaths(String(error));
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  if (typeof code !== 'string' || typeof syscall !== 'string') return withoutPaths(error.message);
+  // The operation of a failed `spawn` has the path of the program.
+  const [operation = ''] = syscall.split(' ');
+  const [meaning = ''] = error.message.split(`, ${operation}`);
+  return meaning.startsWith(`${code}: `) ? `${meaning}, ${operation}` : `${operation} ${code}`;
+}
+
+function withoutPaths(text: string): string {
+  return text.replace(PATH, '$1');
+}
