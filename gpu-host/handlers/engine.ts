@@ -13,7 +13,6 @@ import type { Tenants } from '../memory/tenants.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { addressCount, type QueuedOperation } from '../protocol/operations.ts';
 import { BatchTracer } from '../telemetry/batch-trace.ts';
-import type { AdapterWant } from './adapter-queue.ts';
 import { Adapters } from './adapters.ts';
 import { Arrivals } from './arrivals.ts';
 import { BarrierCall } from './barrier.ts';
@@ -21,9 +20,9 @@ import { BatchRunner } from './batch-runner.ts';
 import type { HostCall } from './call.ts';
 import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from './device-share.ts';
 import { EmbedImageCall } from './embed-image.ts';
+import { Fetches } from './fetches.ts';
 import { Instants } from './instants.ts';
 import { type CallMaker, makeCall } from './make-call.ts';
-import type { Payer } from './meter.ts';
 import {
   DEFAULT_ADAPTER_BYTES,
   DEFAULT_IMAGE_CACHE_BYTES,
@@ -72,6 +71,7 @@ export class ModelEngine {
   readonly #thread: ThreadShare;
   readonly #instants: Instants;
   readonly #preemption: Preemption;
+  readonly #fetches: Fetches;
   readonly #turns: DeviceTurns;
   #idle: (() => void)[] = [];
   /** Number of refused graphs that the log has reported. */
@@ -113,6 +113,7 @@ export class ModelEngine {
       rotates: true,
       terminate: (pages, cause) => this.#terminate(pages, cause),
       preempt: (family) => this.#preemption.preempt(family),
+      fetch: (pages, absent) => this.#fetches.begin(pages, absent),
       tenants,
       timed: (pages, work) => this.#timed(pages, work),
       freed: (pages, frames) => {
@@ -135,6 +136,7 @@ export class ModelEngine {
     thread.join(() => this.batcher.tenants());
     this.#gaps = new StepGaps(() => this.#serveGaps(), this.stats.time, thread);
     this.#arrivals = new Arrivals(this.batcher, this.#gaps);
+    this.#fetches = new Fetches(this.memory, this.#gaps, this.#preemption);
     this.#instants = new Instants(this.batcher, this.stats.time, this.#gaps, thread, {
       finish: (call) => this.#finish(call),
       fail: (call, error) => this.#fail(call, error),
@@ -150,7 +152,13 @@ export class ModelEngine {
         model.adapters,
         model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES,
         (ms, wants) => {
-          if (ms > 0) this.stats.time.spend(ms, wants, ONE, meterOf);
+          if (ms > 0)
+            this.stats.time.spend(
+              ms,
+              wants,
+              () => 1,
+              ({ space }) => space.port.meter,
+            );
         },
       ),
       slices: new RunSlices(flush),
@@ -313,6 +321,7 @@ export class ModelEngine {
     this.#maker.context.evenSlices.close();
     await this.#maker.context.adapters.close();
     await this.registry.close();
+    await this.#fetches.ended();
     this.#swap?.close();
   }
 
@@ -434,9 +443,6 @@ export class ModelEngine {
     }
   }
 }
-
-const ONE = (): number => 1;
-const meterOf = ({ space }: AdapterWant): Payer => space.port.meter;
 
 /** Calls with more addresses take the thread for longer than any call takes to arrive: about 0.2 µs an address. */
 const MANY_ADDRESSES = 256;

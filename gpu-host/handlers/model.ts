@@ -1,5 +1,6 @@
 import type { Backend } from '../backends/backend.ts';
 import type { BatchPolicy } from '../batcher/batcher.ts';
+import type { SwapOptions } from '../memory/swap/store.ts';
 import type { LoadedAdapter } from '../models/adapter.ts';
 import type { Fingerprint } from '../models/fingerprint.ts';
 import { MAX_EMBEDS } from '../protocol/wire.ts';
@@ -34,6 +35,8 @@ export interface HostedModel {
   readonly swapMemoryBytes?: number;
   /** Bytes of disk for those pages once host memory is full, in the directory of `kv` or of temporary files; none by default. */
   readonly swapDiskBytes?: number;
+  /** As `SwapOptions.openFile`. */
+  readonly openSwapFile?: SwapOptions['openFile'];
   /** Low-rank adapters by name; the model offers the trait `adapter` when there is one. */
   readonly adapters?: ReadonlyMap<string, LoadedAdapter>;
   /** Bytes of device memory for adapters; `DEFAULT_ADAPTER_BYTES` by default. */

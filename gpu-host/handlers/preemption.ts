@@ -31,10 +31,14 @@ export class Preemption {
     this.#turns = turns;
   }
 
+  spaceOf(pages: PageSpace): ModelSpace | undefined {
+    return this.#turns.spaceOf(pages);
+  }
+
   /** Holds the family's ready calls. Its later calls, and those on the device, are held when their turn comes. */
   preempt(family: Contender): void {
     for (const pages of family.spaces) {
-      const space = this.#turns.spaceOf(pages);
+      const space = this.spaceOf(pages);
       for (const { order } of space?.queues ?? []) {
         for (const call of [order.front, ...order.back]) {
           if (call?.state !== 'ready' || !space?.park(call as HostCall)) continue;
@@ -69,12 +73,19 @@ export class Preemption {
     return true;
   }
 
+  /** Lets the held calls of a space go on, unless its family is preempted. */
+  goOn(space: ModelSpace): void {
+    if (space.pages.contender.isAway) return;
+    this.#goOn(space);
+    this.#turns.wanted();
+  }
+
   /** Lets families return whose pages fit. Returns true when there were any. */
   admit(): boolean {
     let some = false;
     for (let family = this.#relief.next(); family; family = this.#relief.next()) {
       some = true;
-      for (const pages of family.spaces) this.#goOn(this.#turns.spaceOf(pages));
+      for (const pages of family.spaces) this.#goOn(this.spaceOf(pages));
     }
     return some;
   }

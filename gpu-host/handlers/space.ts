@@ -38,7 +38,7 @@ export interface ReplyPort {
   finished(): void;
   /** The inferlet of `space` left more calls pending than the host holds, and must end. */
   overrun(space: ModelSpace): void;
-  /** Calls of `space` are held from now on, because its family is preempted; or are held no longer. */
+  /** Calls of `space` are held from now on, because its family is preempted or pages come from disk; or are held no longer. */
   held(space: ModelSpace, isHeld: boolean): void;
   /** Memory took back `space` and dropped its calls without an answer. The port tells the inferlet, and ends it on other models. */
   terminated(space: ModelSpace, termination: Termination): void;
@@ -77,7 +77,7 @@ export class ModelSpace {
   held = 0;
   /** Calls that wait to be taken into their order, behind a long one. */
   readonly arriving: HostCall[] = [];
-  /** Calls that are held while the family is preempted. */
+  /** Calls that are held while the family is preempted or pages come from disk. */
   readonly parked = new Set<HostCall>();
   #pendingBytes = 0;
   readonly #taken: Taken;
@@ -127,9 +127,9 @@ export class ModelSpace {
     this.#taken.close();
   }
 
-  /** Holds a call that needs pages while the family is preempted; returns false otherwise. */
+  /** Holds a call that needs pages while the family is preempted or pages come from disk; returns false otherwise. */
   park(call: HostCall): boolean {
-    if (!call.claims || !this.pages.contender.isAway) return false;
+    if (!call.claims || !(this.pages.contender.isAway || this.pages.isFetching)) return false;
     if (this.parked.has(call)) return true;
     this.parked.add(call);
     this.pages.contender.heldCalls++;

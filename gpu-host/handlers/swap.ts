@@ -3,7 +3,8 @@ import { SwapStore } from '../memory/swap/store.ts';
 import type { HostedModel } from './model.ts';
 
 /** The store for a model's swapped-out pages; undefined when the model was given no room for one page. */
-export function openSwap({ backend, swapMemoryBytes = 0, swapDiskBytes = 0, kv }: HostedModel): SwapStore | undefined {
+export function openSwap(model: HostedModel): SwapStore | undefined {
+  const { backend, swapMemoryBytes = 0, swapDiskBytes = 0, openSwapFile, kv } = model;
   if (swapMemoryBytes + swapDiskBytes < backend.pageBytes) return undefined;
   return new SwapStore({
     pageBytes: backend.pageBytes,
@@ -13,5 +14,6 @@ export function openSwap({ backend, swapMemoryBytes = 0, swapDiskBytes = 0, kv }
     ...(backend.settlePages && { settle: () => backend.settlePages?.() }),
     ...(backend.pagesSettled && { settled: async () => backend.pagesSettled?.() }),
     directory: kv?.directory ?? tmpdir(),
+    ...(openSwapFile && { openFile: openSwapFile }),
   });
 }

@@ -213,6 +213,7 @@ test('a page that swap lost fails the calls that need it and no others', () => {
       return {
         write: (slot, bytes) => void stored.set(slot, bytes.slice()),
         writeAsync: async () => assert.fail('no page is in memory'),
+        readAsync: async () => assert.fail('nothing fetches pages'),
         read(slot, into) {
           if (broken) throw new Error('the disk is gone');
           into.set(stored.get(slot) ?? []);

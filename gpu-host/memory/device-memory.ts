@@ -49,6 +49,11 @@ export interface MemoryOptions {
    * this or without swap, memory ends inferlets instead.
    */
   readonly preempt?: ((family: Contender) => void) | undefined;
+  /**
+   * Begins to bring pages of a space back from swap on disk, with `bringFromDisk`. Without this, memory reads such a page when a call needs
+   * it, and its thread waits for the disk.
+   */
+  readonly fetch?: (space: PageSpace, pages: readonly Page[]) => void;
   /** Pages that each tenant holds on all models of the host; by default on this model only. */
   readonly tenants?: Tenants;
   /** Runs and measures `work`, which uses the device for `space` (copies, and pages that move to or from the device). */
@@ -89,6 +94,8 @@ export class DeviceMemory implements SpaceMemory {
   readonly #swap: SwapStore | undefined;
   readonly #timed: NonNullable<MemoryOptions['timed']>;
   readonly #freed: NonNullable<MemoryOptions['freed']>;
+  readonly #fetch: MemoryOptions['fetch'];
+  readonly #transfers: TransferBuffers;
   readonly #tenants: Tenants;
   readonly #spaces = new Set<PageSpace>();
   readonly #families = new Families();
@@ -104,12 +111,13 @@ export class DeviceMemory implements SpaceMemory {
     this.prefixes = options.prefixCache ? new PrefixTree(pageSize) : undefined;
     this.#tenants = options.tenants ?? new Tenants();
     const now = options.now ?? (() => performance.now());
+    this.#transfers = new TransferBuffers(device);
     this.snapshots = new FrozenPages({
       pool: this.pool,
       tenants: this.#tenants,
       leases: new Leases({ poolPages: pageCount, quotaOf: (tenant) => this.#tenants.maxPages(tenant), now }),
       read: (page, into) => this.#queueRead(page, into),
-      transfers: new TransferBuffers(device),
+      transfers: this.#transfers,
       now,
     });
     this.rotates = options.rotates;
@@ -117,6 +125,7 @@ export class DeviceMemory implements SpaceMemory {
     this.#swap = swap;
     this.#timed = options.timed ?? ((_space, work) => work());
     this.#freed = options.freed ?? (() => undefined);
+    this.#fetch = options.fetch;
     this.#buffer = device.allocatePinned?.(device.pageBytes) ?? new Uint8Array(device.pageBytes);
     this.relief = new Relief({
       pool: this.pool,
@@ -195,10 +204,7 @@ export class DeviceMemory implements SpaceMemory {
       tenant,
       pages,
       snapshots: this.snapshots,
-      write: ({ frame }, bytes) => {
-        if (this.#device.queueWritePage) this.#device.queueWritePage(frame, bytes);
-        else this.#device.writePage(frame, bytes);
-      },
+      write: (page, bytes) => this.#write(page, bytes),
     });
   }
 
@@ -220,11 +226,78 @@ export class DeviceMemory implements SpaceMemory {
       const held = this.#swap?.held(swapped);
       if (!held) this.#readPage(page, this.#buffer);
       this.pool.swapIn(page, donor);
-      if (held && this.#device.queueWritePage) this.#device.queueWritePage(page.frame, held);
-      else this.#device.writePage(page.frame, held ?? this.#buffer);
+      if (held) this.#write(page, held);
+      else this.#device.writePage(page.frame, this.#buffer);
       this.#swap?.drop(swapped);
     });
     this.#swapsIn++;
+  }
+
+  fetches(requester: PageSpace, pages: Iterable<Page>): boolean {
+    if (requester.isFetching) return true;
+    // A preempted family claims frames first, and its call is held for them.
+    if (!this.#fetch || requester.wasFetched || requester.contender.isAway) return false;
+    const onDisk = [...pages].filter(({ swapped }) => swapped?.place === 'disk');
+    if (onDisk.length === 0) return false;
+    requester.isFetching = true;
+    this.#fetch(requester, onDisk);
+    return true;
+  }
+
+  /**
+   * Brings pages back from swap on disk, a buffer at a time: other threads read them, and `between` moves them to the device between two
+   * steps, unless the space has ended. Pages that come stay until all have come. A page that the disk does not return is left for the call
+   * that needs it. @throws as `claim`; the pages that have come stay then, too
+   */
+  async bringFromDisk(
+    space: PageSpace,
+    pages: readonly Page[],
+    between: (move: () => void) => Promise<void>,
+  ): Promise<void> {
+    const { pageBytes } = this.#device;
+    const count = this.#transfers.countOf(pageBytes);
+    space.pins++;
+    try {
+      for (let first = 0; first < pages.length; first += count) {
+        const part = pages.slice(first, first + count);
+        const buffer = this.#transfers.take(part.length * pageBytes);
+        const bytesOf = (i: number) => buffer.bytes.subarray(i * pageBytes, (i + 1) * pageBytes);
+        try {
+          const fetched = await Promise.all(part.map((page, i) => this.#fetchPage(page, bytesOf(i))));
+          await between(() => {
+            for (const [i, page] of part.entries()) this.#takeFetched(space, page, fetched[i], bytesOf(i));
+          });
+        } finally {
+          buffer.release();
+        }
+      }
+    } finally {
+      space.pins--;
+    }
+  }
+
+  /** @returns the ticket of a page that was read; undefined for one that was not on disk, or that the disk did not return */
+  async #fetchPage({ swapped }: Page, into: Uint8Array): Promise<SwapTicket | undefined> {
+    if (!this.#swap || swapped?.place !== 'disk') return undefined;
+    return (await this.#swap.fetch(swapped, into)) ? swapped : undefined;
+  }
+
+  #takeFetched(space: PageSpace, page: Page, ticket: SwapTicket | undefined, bytes: Uint8Array): void {
+    // Meanwhile another space may have brought the page back, or its last holder let it go.
+    if (!ticket || page.swapped !== ticket) return;
+    this.claim(space, 1);
+    this.#timed(space, () => {
+      this.pool.swapIn(page);
+      this.#write(page, bytes);
+      this.#swap?.drop(ticket);
+    });
+    this.#swapsIn++;
+  }
+
+  /** Copies to a page's frame from memory that stays until queued copies have ended. */
+  #write({ frame }: Page, bytes: Uint8Array): void {
+    if (this.#device.queueWritePage) this.#device.queueWritePage(frame, bytes);
+    else this.#device.writePage(frame, bytes);
   }
 
   /**

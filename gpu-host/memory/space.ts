@@ -3,7 +3,7 @@ import type { HandlerError } from '../protocol/errors.ts';
 import type { Contender } from './contender.ts';
 import { Failures } from './failures.ts';
 import type { FamilyName } from './family.ts';
-import { dependencyFault, fault } from './fault.ts';
+import { CallHeld, dependencyFault, fault } from './fault.ts';
 import { KnownText } from './known-text.ts';
 import type { Page, PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
@@ -61,6 +61,8 @@ export interface SpaceMemory {
   claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;
   /** Brings a page back, to a free frame or to that of `donor`, which is about to go. @throws CallFault `internal` when swap lost it */
   swapIn(requester: PageSpace, page: Page, donor?: Page): void;
+  /** True while pages of the space come from disk, and when it has begun to bring those of `pages` that are there. */
+  fetches(requester: PageSpace, pages: Iterable<Page>): boolean;
   copySlots(requester: PageSpace, sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   /** Reports that `space` has given pages back and `frames` more frames are available. */
   freed(space: PageSpace, frames: number): void;
@@ -74,7 +76,7 @@ export interface SpaceMemory {
  * pages may have been swapped in.
  *
  * A method that needs a frame may put other inferlets under pressure (`DeviceMemory.claim`). It throws CallHeld when its call has to wait
- * until others have gone on. It ends this space when that does not help; it then throws CallFault `terminated`, as every method does from
+ * until others have gone on, or until pages have come from disk. It ends this space when that does not help; it then throws CallFault `terminated`, as every method does from
  * then on.
  */
 export class PageSpace {
@@ -91,6 +93,10 @@ export class PageSpace {
   busy = false;
   /** Number of uses of the pages' frames under way: a step, or pages on their way from disk. The pages stay on the device. */
   pins = 0;
+  /** True while pages come from swap on disk: calls that need pages are held. */
+  isFetching = false;
+  /** True after that, until the next call has its pages: it reads what is still on disk itself. */
+  wasFetched = false;
   /** The family, as preemption sees it. */
   readonly contender: Contender;
   /** Set when memory ended the inferlet to make room. */
@@ -354,8 +360,10 @@ export class PageSpace {
   }
 
   #bringIn(pages: ReadonlySet<Page>): void {
+    if (this.memory.fetches(this, pages)) throw new CallHeld('the call waits for pages from disk');
     this.memory.claim(this, pages.size);
     for (const page of pages) this.memory.swapIn(this, page);
+    this.wasFetched = false;
   }
 
   #takeText([first]: Uint32Array): KnownText | undefined {

@@ -27,6 +27,11 @@ export class TransferBuffers {
     this.#size = Math.max(BUFFER_BYTES, device.pageBytes + RECORD_HEAD_BYTES);
   }
 
+  /** Number of things of `bytes` each that fit one pinned buffer; at least 1. */
+  countOf(bytes: number): number {
+    return Math.max(1, Math.floor(this.#size / bytes));
+  }
+
   take(bytes: number): TransferBuffer {
     const memory = bytes > this.#size ? undefined : (this.#idle.pop() ?? this.#allocate());
     if (!memory) return { bytes: new Uint8Array(bytes), release: () => undefined };

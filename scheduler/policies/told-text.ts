@@ -18,3 +18,19 @@ export function toldText(error: unknown): string {
 function withoutPaths(text: string): string {
   return text.replace(PATH, '$1');
 }
+
+/** Shortest time between two logged failures: one fault may fail many calls. */
+const LOG_EVERY_MS = 10_000;
+
+/** Makes a function that hands failures which no caller has caused to `log`, with their paths, and returns their texts for callers. */
+export function unexpectedBy(log: (caught: unknown) => void): (caught: unknown) => string {
+  let loggedMs = Number.NEGATIVE_INFINITY;
+  return (caught) => {
+    const nowMs = performance.now();
+    if (nowMs - loggedMs >= LOG_EVERY_MS) {
+      loggedMs = nowMs;
+      log(caught);
+    }
+    return toldText(caught);
+  };
+}

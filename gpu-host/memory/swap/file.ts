@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { closeSync, mkdirSync, openSync, readSync, rmSync, write, writeSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, read, readSync, rmSync, write, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 
@@ -9,6 +9,8 @@ export interface SlotFile {
   /** As `write`, on another thread. `close` must not be called meanwhile. */
   writeAsync(slot: number, bytes: Uint8Array): Promise<void>;
   read(slot: number, into: Uint8Array): void;
+  /** As `read`, on another thread. `close` must not be called meanwhile. */
+  readAsync(slot: number, into: Uint8Array): Promise<void>;
   close(): void;
 }
 
@@ -29,6 +31,7 @@ export function openUnnamedFile(directory: string, slotBytes: number): SlotFile 
   return slotFile(fd, slotBytes);
 }
 
+const readPart = promisify(read);
 const writePart = promisify(write);
 
 /** The slots of an open file; closing it closes `fd`. */
@@ -48,13 +51,24 @@ export function slotFile(fd: number, slotBytes: number): SlotFile {
     },
     read(slot, into) {
       for (let done = 0; done < slotBytes; ) {
-        const read = readSync(fd, into, done, slotBytes - done, slot * slotBytes + done);
-        if (read === 0) throw new Error(`the file ends after ${done} of ${slotBytes} bytes`);
-        done += read;
+        const bytes = readSync(fd, into, done, slotBytes - done, slot * slotBytes + done);
+        done += checkRead(bytes, done, slotBytes);
+      }
+    },
+    async readAsync(slot, into) {
+      for (let done = 0; done < slotBytes; ) {
+        const { bytesRead } = await readPart(fd, into, done, slotBytes - done, slot * slotBytes + done);
+        done += checkRead(bytesRead, done, slotBytes);
       }
     },
     close: () => closeSync(fd),
   };
+}
+
+/** @throws Error at the end of the file */
+function checkRead(bytes: number, done: number, slotBytes: number): number {
+  if (bytes === 0) throw new Error(`the file ends after ${done} of ${slotBytes} bytes`);
+  return bytes;
 }
 
 /** @throws Error for a disk that writes no bytes and reports no error, which would hang the host */

@@ -198,6 +198,7 @@ test('a disk that fails, works and fails again is reported twice', () => {
         if (broken) throw new Error('no space');
       },
       writeAsync: async () => assert.fail('no page is in memory'),
+      readAsync: async () => assert.fail('nothing fetches pages'),
       close() {},
     }),
     report: (problem) => reports.push(problem),
@@ -225,7 +226,7 @@ test('the store touches pages that the device copies only after it has settled t
   store.close();
 });
 
-/** A file in memory whose asynchronous writes end when the test says so. */
+/** A file in memory whose asynchronous reads and writes end when the test says so. */
 class HeldFile implements SlotFile {
   readonly slots = new Map<number, Uint8Array>();
   readonly log: string[] = [];
@@ -238,8 +239,18 @@ class HeldFile implements SlotFile {
 
   async writeAsync(slot: number, bytes: Uint8Array): Promise<void> {
     this.log.push(`begin ${slot}`);
-    await new Promise<void>((resolve, reject) => this.#ends.push((failure) => (failure ? reject(failure) : resolve())));
+    await this.#held();
     this.write(slot, bytes);
+  }
+
+  async readAsync(slot: number, into: Uint8Array): Promise<void> {
+    this.log.push(`fetch ${slot}`);
+    await this.#held();
+    this.read(slot, into);
+  }
+
+  #held(): Promise<void> {
+    return new Promise((resolve, reject) => this.#ends.push((failure) => (failure ? reject(failure) : resolve())));
   }
 
   read(slot: number, into: Uint8Array): void {
@@ -250,7 +261,7 @@ class HeldFile implements SlotFile {
     this.log.push('close');
   }
 
-  /** Ends the write that began first. */
+  /** Ends the read or write that began first. */
   async end(failure?: Error): Promise<void> {
     await setImmediate();
     this.#ends.shift()!(failure);
@@ -268,6 +279,60 @@ function heldStore(memoryPages: number, diskPages: number) {
   const put = (value: number) => store.put(filled(value))!;
   return { file, store, put, reports };
 }
+
+test('a page on disk is fetched on another thread, and stays until it is dropped', async () => {
+  const { file, store, put } = heldStore(0, 2);
+  const [first, second] = [put(1), put(2)];
+  const into = new Uint8Array(PAGE_BYTES);
+  const fetching = store.fetch(second, into);
+  assert.deepEqual(taken(store, first), filled(1), 'others are read meanwhile');
+  await file.end();
+  assert.equal(await fetching, true);
+  assert.deepEqual(into, filled(2));
+  assert.deepEqual(taken(store, second), filled(2));
+  store.close();
+});
+
+test('a page that is dropped while it is fetched is not returned, also when another takes its place', async () => {
+  const { file, store, put } = heldStore(0, 1);
+  const first = put(1);
+  const fetching = store.fetch(first, new Uint8Array(PAGE_BYTES));
+  store.drop(first);
+  // The same content has the same checksum.
+  put(1);
+  await file.end();
+  assert.equal(await fetching, false);
+  store.check();
+  store.close();
+});
+
+test('a page that the disk does not return whole is not fetched, and `read` reports why', async () => {
+  const { file, store, put, reports } = heldStore(0, 1);
+  const page = put(1);
+  const into = new Uint8Array(PAGE_BYTES);
+  const failing = store.fetch(page, into);
+  await file.end(new Error('bad sector'));
+  assert.equal(await failing, false);
+  file.slots.get(0)![3]! ^= 1;
+  const damaged = store.fetch(page, into);
+  await file.end();
+  assert.equal(await damaged, false);
+  assert.deepEqual(reports, []);
+  assert.throws(() => store.read(page, into), SwapFault);
+  assert.equal(reports.length, 1);
+  store.close();
+});
+
+test('the file of a closed store is closed after the last fetch', async () => {
+  const { file, store, put } = heldStore(0, 2);
+  const fetches = [put(1), put(2)].map((page) => store.fetch(page, new Uint8Array(PAGE_BYTES)));
+  store.close();
+  await file.end();
+  assert.ok(!file.log.includes('close'));
+  await file.end();
+  assert.deepEqual(await Promise.all(fetches), [false, false]);
+  assert.equal(file.log.at(-1), 'close');
+});
 
 const placesOf = (tickets: SwapTicket[]) => tickets.map(({ place }) => place);
 

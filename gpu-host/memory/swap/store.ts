@@ -61,7 +61,8 @@ const PIECE_BYTES = 16 * 1024 * 1024;
 const FREE_PART = 1 / 8;
 
 /**
- * Storage for pages that left the device, bit for bit: host memory up to a bound, and one file up to a bound. Calls are synchronous.
+ * Storage for pages that left the device, bit for bit: host memory up to a bound, and one file up to a bound. Calls are synchronous, but for
+ * `fetch`.
  *
  * A write to a disk can take long, so the store moves the pages that it has held longest to the file on another thread, in time for the next
  * pages to find free memory. Only when many pages come at once does `put` itself write to the file.
@@ -90,6 +91,8 @@ export class SwapStore {
   readonly #inMemory = new Set<Ticket>();
   /** True while a page is on its way to disk. */
   #isMoving = false;
+  /** Number of pages that another thread reads. */
+  #fetching = 0;
   #closed = false;
   #writeErrors = 0;
   #readErrors = 0;
@@ -147,6 +150,27 @@ export class SwapStore {
     else this.#readDisk(slot, checksum, into);
   }
 
+  /**
+   * As `read`, of a page on disk and on another thread. Resolves with false when the page is not in `into`: the caller has dropped it
+   * meanwhile, or the disk failed. `read` reports failures.
+   */
+  async fetch(ticket: SwapTicket, into: Uint8Array): Promise<boolean> {
+    this.#checkSize(into);
+    const own = this.#own(ticket);
+    const { place, slot, checksum } = own;
+    if (place === 'memory') throw new Error('the page is in memory');
+    this.#fetching++;
+    try {
+      await (this.#file as SlotFile).readAsync(slot, into);
+      return this.#live.has(own) && crc32(into) === checksum;
+    } catch {
+      return false;
+    } finally {
+      this.#fetching--;
+      this.#closeUnused();
+    }
+  }
+
   /** Forgets a page. */
   drop(ticket: SwapTicket): void {
     const own = this.#own(ticket);
@@ -183,8 +207,7 @@ export class SwapStore {
     for (const ticket of this.#live) this.drop(ticket);
     this.#memory.length = 0;
     this.#passing = undefined;
-    // Another file could get the number of a file that is closed during a write.
-    if (!this.#isMoving) this.#closeFile();
+    this.#closeUnused();
   }
 
   #putMemory(read: (into: Uint8Array) => void): SwapTicket | undefined {
@@ -253,7 +276,7 @@ export class SwapStore {
     } finally {
       this.#isMoving = false;
       if (!isMoved) this.#diskSlots.give(slot);
-      if (this.#closed) this.#closeFile();
+      this.#closeUnused();
     }
   }
 
@@ -266,7 +289,9 @@ export class SwapStore {
     return this.#file;
   }
 
-  #closeFile(): void {
+  /** Closes the file of a closed store. Another file could get the number of a file that is closed while a thread uses it. */
+  #closeUnused(): void {
+    if (!this.#closed || this.#isMoving || this.#fetching > 0) return;
     this.#file?.close();
     this.#file = undefined;
   }

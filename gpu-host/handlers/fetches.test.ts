@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { openUnnamedFile, type SlotFile } from '../memory/swap/file.ts';
+import type { DeviceClient, GpuHostConnection } from '../protocol/client.ts';
+import { must, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { PROMPT } from '../testing/workbench.ts';
+
+const PAGES = 16;
+
+/** A swap file whose reads on other threads begin when the test says so. */
+class HeldReads {
+  /** Slots read on the host's thread, and on others. */
+  readonly read: number[] = [];
+  readonly fetched: number[] = [];
+  readonly written = new Set<number>();
+  /** Set to make reads on other threads fail. */
+  broken: Error | undefined;
+  #open!: () => void;
+  readonly #opened = new Promise<void>((resolve) => {
+    this.#open = resolve;
+  });
+
+  readonly openFile = (directory: string, slotBytes: number): SlotFile => {
+    const file = openUnnamedFile(directory, slotBytes);
+    return {
+      ...file,
+      write: (slot, bytes) => {
+        this.written.add(slot);
+        file.write(slot, bytes);
+      },
+      read: (slot, into) => {
+        this.read.push(slot);
+        file.read(slot, into);
+      },
+      readAsync: async (slot, into) => {
+        this.fetched.push(slot);
+        await this.#opened;
+        if (this.broken) throw this.broken;
+        await file.readAsync(slot, into);
+      },
+    };
+  };
+
+  release(): void {
+    this.#open();
+  }
+}
+
+interface Guest {
+  readonly inferlet: DeviceClient;
+  readonly queue: number;
+  /** True each time that the host began to hold its calls, false when it let them go. */
+  readonly held: boolean[];
+}
+
+interface Swapped extends AsyncDisposable {
+  readonly host: TestHost;
+  readonly reads: HeldReads;
+  /** Waits for I/O; its pages are on disk, while it is about to go on. */
+  readonly away: Guest;
+  /** Has a few pages, and frames are free. */
+  readonly other: Guest;
+  readonly pages: Uint32Array;
+  readonly others: Uint32Array;
+}
+
+async function startSwapped(backend: 'reference' | 'cuda' = 'reference'): Promise<Swapped> {
+  const reads = new HeldReads();
+  const swap = { swapMemoryBytes: 0, swapDiskBytes: 1 << 20, openSwapFile: reads.openFile };
+  const host = await startTestHost({ backend, pageCount: PAGES, model: { ...swap, prefixCache: false } });
+  const connection = await host.connect();
+  const [other, away] = [guest(connection, 1), guest(connection, 2)];
+  const pages = must(away.inferlet.allocatePages(away.queue, 10));
+  must(await fill(away, pages, PROMPT));
+  away.inferlet.setWaiting(true);
+  const others = must(other.inferlet.allocatePages(other.queue, 14));
+  must(await fill(other, others, PROMPT));
+  assert.ok(statsOf(host).swappedOutPages >= 8, 'the pages are on disk');
+  other.inferlet.freePages(other.queue, others.subarray(2));
+  return { host, reads, away, other, pages, others, [Symbol.asyncDispose]: () => host[Symbol.asyncDispose]() };
+}
+
+function guest(connection: GpuHostConnection, arrival: number): Guest {
+  const held: boolean[] = [];
+  const onHeld = (isHeld: boolean) => void held.push(isHeld);
+  const inferlet = connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 64, arrival, onHeld });
+  return { inferlet, queue: inferlet.createQueue('tiny'), held };
+}
+
+const statsOf = ({ host }: TestHost) => host.stats().models[0]!;
+
+function fill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[], start = 0) {
+  return inferlet.ask(queue, {
+    op: 'step',
+    request: {
+      tokens: Uint32Array.from(tokens),
+      positions: range(start, start + tokens.length),
+      inPages: pages,
+      outPages: pages,
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'distributions', val: 3 },
+    },
+  });
+}
+
+for (const backend of ['reference', 'cuda'] as const) {
+  test(`others go on while pages come from disk, and the call that waits gets the same result (${backend})`, async () => {
+    await using swapped = await startSwapped(backend);
+    const { reads, away, other, pages, others } = swapped;
+    const next = fill(away, pages, [40], PROMPT.length);
+    // A second call of the inferlet waits behind the first.
+    const afterNext = fill(away, pages, [41], PROMPT.length + 1);
+    must(await fill(other, others.subarray(0, 2), [7]));
+    must(await fill(other, others.subarray(0, 2), [8], 1));
+    assert.ok(reads.fetched.length > 0, 'the pages are being read');
+    reads.release();
+    const results = [must(await next), must(await afterNext)];
+    assert.deepEqual(reads.read, [], 'the thread of the host read no page');
+    assert.deepEqual(away.held, [true, false]);
+    const places = reads.written.size;
+    away.inferlet.setWaiting(true);
+    must(await fill(other, must(other.inferlet.allocatePages(other.queue, 12)), PROMPT));
+    assert.equal(reads.written.size, places, 'the pages that came left their places on disk');
+    await using fresh = await startTestHost({ backend, pageCount: PAGES, model: { prefixCache: false } });
+    const alone = guest(await fresh.connect(), 1);
+    const own = must(alone.inferlet.allocatePages(alone.queue, 10));
+    must(await fill(alone, own, PROMPT));
+    assert.deepEqual(results, [
+      must(await fill(alone, own, [40], PROMPT.length)),
+      must(await fill(alone, own, [41], PROMPT.length + 1)),
+    ]);
+  });
+}
+
+test('an inferlet that ends while its pages come leaves nothing behind', async () => {
+  await using swapped = await startSwapped();
+  const { host, reads, away, other, pages, others } = swapped;
+  must(
+    await away.inferlet.ask(away.queue, {
+      op: 'export-pages',
+      pages: pages.subarray(0, 4),
+      name: 'kept',
+      persistent: false,
+    }),
+  );
+  const next = fill(away, pages, [40], PROMPT.length);
+  must(await fill(other, others.subarray(0, 2), [7]));
+  await away.inferlet.close();
+  const { swappedOutPages: before } = statsOf(host);
+  reads.release();
+  assert.equal(tagOf(await next), 'cancelled');
+  must(await fill(other, others.subarray(0, 2), [8], 1));
+  assert.equal(statsOf(host).swappedOutPages, before, 'pages of the export stay on disk');
+  must(await other.inferlet.ask(other.queue, { op: 'unexport', name: 'kept' }));
+  await other.inferlet.close();
+  const { pages: counts, swappedOutPages } = statsOf(host);
+  assert.deepEqual([counts.free, swappedOutPages], [counts.total, 0]);
+});
+
+test('a call reads the pages itself that no other thread could read', async () => {
+  await using swapped = await startSwapped();
+  const { reads, away, pages } = swapped;
+  reads.broken = new Error('no thread');
+  reads.release();
+  must(await fill(away, pages, [40], PROMPT.length));
+  assert.ok(reads.read.length > 0);
+});
