@@ -1,5 +1,5 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer): this module runs before anything is installed.
-import { spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -9,9 +9,10 @@ const OLDEST_NODE = 20;
 /**
  * Installs the npm packages when they are missing or older than the lock file.
  * @param {string} root the clone
- * @returns {string} the pinned Node's path
+ * @param {() => void} meanwhile installs what the system's package manager has, while npm runs
+ * @returns {Promise<string>} the pinned Node's path
  */
-export function ensureDependencies(root) {
+export async function ensureDependencies(root, meanwhile) {
   if (Number(process.versions.node.split('.')[0]) < OLDEST_NODE) {
     throw new Error(
       `Node ${process.versions.node} is too old: Pie starts from Node ${OLDEST_NODE}. Install a newer one from nodejs.org.`,
@@ -22,18 +23,22 @@ export function ensureDependencies(root) {
     .digest('hex');
   const stamp = path.join(root, 'node_modules', '.pie-stamp');
   const node = path.join(root, 'node_modules', '.bin', 'node');
-  if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === wanted) return node;
+  if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === wanted) {
+    meanwhile();
+    return node;
+  }
 
   console.log('Installing packages (once; a minute or two) …');
   // Not `npm ci`: `npm ci` refuses a lock file written against a registry that lacked another platform's optional package.
-  const npm = spawnSync('npm', ['install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error'], {
-    cwd: root,
-    stdio: ['ignore', 'inherit', 'inherit'],
-    // onnxruntime-node contains the CPU library; its install script would download the CUDA libraries.
-    env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' },
-  });
-  if (npm.error) throw new Error(`npm cannot be run (${npm.error.message}). Install npm, then try again.`);
-  if (npm.status !== 0)
+  const npm = runNpm(root, ['install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error']);
+  try {
+    meanwhile();
+  } finally {
+    // After a failure of the system's packages, its message comes last, and the next try finds what npm has installed.
+    await npm.catch(() => undefined);
+  }
+  const code = await npm;
+  if (code !== 0)
     throw new Error(
       'npm install failed; its message is above. Check that the npm registry can be reached, then try again.',
     );
@@ -43,4 +48,24 @@ export function ensureDependencies(root) {
     );
   writeFileSync(stamp, wanted);
   return node;
+}
+
+/**
+ * @param {string} root
+ * @param {string[]} args
+ * @returns {Promise<number | null>} the exit code; null when a signal ended npm
+ */
+function runNpm(root, args) {
+  const npm = spawn('npm', args, {
+    cwd: root,
+    stdio: ['ignore', 'inherit', 'inherit'],
+    // onnxruntime-node contains the CPU library; its install script would download the CUDA libraries.
+    env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' },
+  });
+  return new Promise((resolve, reject) => {
+    npm.once('error', ({ message }) =>
+      reject(new Error(`npm cannot be run (${message}). Install npm, then try again.`)),
+    );
+    npm.once('exit', resolve);
+  });
 }

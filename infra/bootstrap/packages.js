@@ -1,6 +1,9 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { spawnSync } from 'node:child_process';
 
+/** Commands that this process has run, and that need no second run: the lists of packages are fresh. */
+const refreshed = new Set();
+
 /** Package managers in order of preference, each with the arguments of the commands that install packages without a question. */
 const MANAGERS = [
   { program: 'apt-get', before: ['update', '-qq'], install: ['install', '-y', '-qq', '--no-install-recommends'] },
@@ -57,7 +60,8 @@ export function ensureInstalled(wanted) {
   if (!first) throw new Error(`${missing} No package manager was found. ${advice}`);
   if (first.sudo && !runs('sudo', ['-n', 'true'])) throw new Error(`${missing} It needs your password. ${advice}`);
   console.log(`Installing ${name} with ${first.program} …`);
-  for (const { sudo, program, args } of commands) {
+  for (const { sudo, program, args, refreshes } of commands) {
+    if (refreshes && refreshed.has(program)) continue;
     const [executable = '', ...rest] = [...(sudo ? ['sudo', '-n'] : []), program, ...args];
     const run = spawnSync(executable, rest, {
       stdio: ['ignore', 'ignore', 'inherit'],
@@ -66,6 +70,7 @@ export function ensureInstalled(wanted) {
       ...(timeoutMs !== undefined && { timeout: timeoutMs }),
     });
     if (run.status !== 0) throw new Error(`Installing ${name} failed. ${advice}`);
+    if (refreshes) refreshed.add(program);
   }
   if (!isThere()) throw new Error(`${name} was installed, but does not work. ${advice}`);
 }
@@ -89,6 +94,7 @@ export function installAdvice(wanted) {
  * @property {boolean} sudo
  * @property {string} program
  * @property {readonly string[]} args
+ * @property {boolean} refreshes true when the command only fetches the lists of packages
  */
 
 /** @param {readonly Command[]} commands */
@@ -109,6 +115,7 @@ function commandsFor({ packages }) {
     sudo,
     program,
     args,
+    refreshes: args === before,
   }));
 }
 

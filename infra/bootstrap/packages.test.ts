@@ -14,17 +14,19 @@ const wanted = {
   packages: { 'apt-get': ['the-server'] },
   isThere: () => runs('the-server'),
 };
+const other = { ...wanted, name: 'another', packages: { 'apt-get': ['another'] }, isThere: () => runs('another') };
 const there = { ...wanted, name: 'a shell', isThere: () => true };
 console.log(installStatement([wanted, there]));
 console.log('--');
 ensureInstalled(wanted);
 console.log(installStatement([wanted, there]));
+ensureInstalled(other);
 `;
 
 /** Stands in for the system's package manager: writes its arguments down, and the program that it is to install. */
 const APT_GET = `#!/bin/sh
 echo "apt-get $*" >> "$FOLDER/log"
-if [ "$1" = install ]; then printf '#!/bin/sh\\n' > "$FOLDER/the-server"; /bin/chmod +x "$FOLDER/the-server"; fi
+if [ "$1" = install ]; then for last; do :; done; printf '#!/bin/sh\\n' > "$FOLDER/$last"; /bin/chmod +x "$FOLDER/$last"; fi
 `;
 
 test('the commands that run with elevated rights are stated, with their reason, before they run', async () => {
@@ -45,11 +47,16 @@ test('the commands that run with elevated rights are stated, with their reason, 
     assert.match(statement, /with administrator's rights/);
     assert.ok(statement.includes(`  a server: it serves\n    ${stated}\n`), statement);
     assert.doesNotMatch(statement, /a shell/, 'nothing is said of what is there');
-    assert.equal(rest, 'Installing a server with apt-get …\nnull\n');
+    assert.equal(rest, 'Installing a server with apt-get …\nnull\nInstalling another with apt-get …\n');
     const ran = (await readFile(path.join(folder, 'log'), 'utf8'))
       .split('\n')
       .filter((line) => !/--version|^$/.test(line));
-    assert.equal(ran.join(' && '), stated.replaceAll('sudo ', ''), 'what ran is what was stated');
+    const others = 'apt-get install -y -qq --no-install-recommends another';
+    assert.equal(
+      ran.join(' && '),
+      `${stated.replaceAll('sudo ', '')} && ${others}`,
+      'what ran is what was stated, and the lists of packages were fetched once',
+    );
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

@@ -19,13 +19,10 @@ try {
   const wanted = [...wantedRedisServer(), ...wantedBubblewrap(root), CLANG, COMPILER, RUST, CHROMIUM];
   const statement = installStatement(wanted);
   if (statement !== null) console.log(statement);
-  const node = ensureDependencies(root);
-  ensureRedisServer();
+  const node = await ensureDependencies(root, () => {
+    for (const ensure of [ensureRedisServer, ensureClang, ensureCplusplus, ensureRust, ensureChromium]) ensure();
+  });
   ensureBubblewrap(root);
-  ensureClang();
-  ensureCplusplus();
-  ensureRust();
-  ensureChromium();
   for (const step of only.length > 0 ? chosenTests(only) : STEPS) {
     if (await runLanes(root, node, step)) continue;
     process.exitCode = 1;
