@@ -44,6 +44,16 @@ describe('report', () => {
     assert.doesNotMatch(svg, />300</);
   });
 
+  it('says when its suites ran on several commits, and names the commit of each', () => {
+    const one = results('1.50 (1.40–1.60)');
+    const other = { ...suite('1.50 (1.40–1.60)'), name: 'stacked', commit: 'def' };
+    const { markdown } = reportOf({ ...one, suites: [...one.suites, other] }, '');
+    assert.match(markdown, /^- Suites of 2 commits, 2 minutes in all/m);
+    assert.match(markdown, /60 s, commit `abc`/);
+    assert.match(markdown, /60 s, commit `def`/);
+    assert.match(reportOf(one, '').markdown, /^- A quick run with 5 rounds .*commit `abc`/m);
+  });
+
   it('lists the figures that changed beyond noise, and the conditions in which two runs differ', () => {
     const before = { ...results('1.20 (1.10–1.30)'), quick: false };
     const { markdown } = reportOf(results('1.50 (1.40–1.60)'), '', before);

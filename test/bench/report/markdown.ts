@@ -62,8 +62,13 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
   const ran = suites.filter(({ outcome }) => outcome === 'ran').length;
   const missing = suites.filter(({ outcome }) => outcome !== 'ran').map(({ name }) => `\`${name}\``);
   const rounds = repetitions === 1 ? 'one round' : `${repetitions} rounds`;
+  const minutes = `${format(seconds / 60, 0)} minutes`;
+  const commits = new Set(suites.flatMap((suite) => (suite.outcome === 'ran' ? [suite.commit] : [])));
+  const kind = `${quick ? 'quick ' : ''}run`;
   const lines = [
-    `A ${quick ? 'quick ' : ''}run with ${rounds} of ${startedAt.slice(0, 10)} at ${startedAt.slice(11, 16)} UTC, ${format(seconds / 60, 0)} minutes, commit \`${commit}\`.`,
+    commits.size > 1
+      ? `Suites of ${commits.size} commits, ${minutes} in all, most with ${rounds}: below each table are its commit and its noise.`
+      : `A ${kind} with ${rounds} of ${startedAt.slice(0, 10)} at ${startedAt.slice(11, 16)} UTC, ${minutes}, commit \`${commit}\`.`,
     `${cores} × ${cpu}, ${memoryGib} GiB, Linux ${kernel}, Node ${node}. Clients, tools and platform share these cores.`,
     `${ran} of ${suites.length} suites ran${missing.length > 0 ? `; missing: ${missing.join(', ')}` : ''}.`,
     repetitions === 1
