@@ -76,8 +76,8 @@ export interface SpaceMemory {
  * pages may have been swapped in.
  *
  * A method that needs a frame may put other inferlets under pressure (`DeviceMemory.claim`). It throws CallHeld when its call has to wait
- * until others have gone on, or until pages have come from disk. It ends this space when that does not help; it then throws CallFault `terminated`, as every method does from
- * then on.
+ * until others have gone on, or until pages have come from disk. It ends this space when waiting does not help; it then throws CallFault
+ * `terminated`, as every method does from then on.
  */
 export class PageSpace {
   readonly owner: SpaceOwner;
@@ -95,7 +95,7 @@ export class PageSpace {
   pins = 0;
   /** True while pages come from swap on disk: calls that need pages are held. */
   isFetching = false;
-  /** True after that, until the next call has its pages: it reads what is still on disk itself. */
+  /** True once they have come, until a call has its pages: that call reads pages that are still on disk itself. */
   wasFetched = false;
   /** The family, as preemption sees it. */
   readonly contender: Contender;

@@ -1,7 +1,7 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { spawnSync } from 'node:child_process';
 
-/** Commands that this process has run, and that need no second run: the lists of packages are fresh. */
+/** Package managers whose lists of packages this process has fetched. */
 const refreshed = new Set();
 
 /** Package managers in order of preference, each with the arguments of the commands that install packages without a question. */

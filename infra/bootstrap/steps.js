@@ -94,10 +94,10 @@ const LIGHT = [
   `gpu-host/models/!(${OWN_PROCESS.models}).test.ts`,
   'gpu-host/models/@(convert|encoder|vision)/**/*.test.ts',
   `gpu-host/protocol/!(${OWN_PROCESS.protocol}).test.ts`,
-  'index-host/@(engine|service)/*.test.ts',
+  'index-host/@(engine|protocol|service)/*.test.ts',
   'infra/*.test.ts',
   'infra/@(container|package|telemetry)/*.test.ts',
-  'infra/supervisor/*-policy.test.ts',
+  'infra/supervisor/@(*-policy|thread-times).test.ts',
   'wit/**/*.test.ts',
 ];
 /** Tests of backends and of the runtime that share another process. Together they take about as long as those above. */
