@@ -107,7 +107,9 @@ function fill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly n
 for (const backend of ['reference', 'cuda'] as const) {
   test(`others go on while pages come from disk, and the call that waits gets the same result (${backend})`, async () => {
     await using swapped = await startSwapped(backend);
-    const { reads, away, other, pages, others } = swapped;
+    const { reads, away, other, others } = swapped;
+    // The others are empty.
+    const pages = swapped.pages.subarray(0, 2);
     const next = fill(away, pages, [40], PROMPT.length);
     // A second call of the inferlet waits behind the first.
     const afterNext = fill(away, pages, [41], PROMPT.length + 1);
@@ -122,6 +124,8 @@ for (const backend of ['reference', 'cuda'] as const) {
     away.inferlet.setWaiting(true);
     must(await fill(other, must(other.inferlet.allocatePages(other.queue, 12)), PROMPT));
     assert.equal(reads.written.size, places, 'the pages that came left their places on disk');
+    results.push(must(await fill(away, pages, [42], PROMPT.length + 2)));
+    assert.deepEqual(reads.read, [], 'nor did it when the pages had left and were needed again');
     await using fresh = await startTestHost({ backend, pageCount: PAGES, model: { prefixCache: false } });
     const alone = guest(await fresh.connect(), 1);
     const own = must(alone.inferlet.allocatePages(alone.queue, 10));
@@ -129,6 +133,7 @@ for (const backend of ['reference', 'cuda'] as const) {
     assert.deepEqual(results, [
       must(await fill(alone, own, [40], PROMPT.length)),
       must(await fill(alone, own, [41], PROMPT.length + 1)),
+      must(await fill(alone, own, [42], PROMPT.length + 2)),
     ]);
   });
 }

@@ -28,7 +28,8 @@ export class Fetches {
 
   /** Resolves when no disk is read any more. */
   async ended(): Promise<void> {
-    await Promise.all(this.#running);
+    // A copy in a gap may begin another one meanwhile.
+    while (this.#running.size > 0) await Promise.all(this.#running);
   }
 
   async #fetch(pages: PageSpace, absent: readonly Page[]): Promise<void> {
@@ -50,7 +51,7 @@ export class Fetches {
       if (!(error instanceof CallHeld || error instanceof CallFault)) unexpected(error);
     } finally {
       pages.isFetching = false;
-      pages.wasFetched = true;
+      pages.readsItself = absent.some(({ frame }) => frame < 0);
       if (space && !space.closed) this.#preemption.goOn(space);
     }
   }

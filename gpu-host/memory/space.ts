@@ -76,8 +76,8 @@ export interface SpaceMemory {
  * pages may have been swapped in.
  *
  * A method that needs a frame may put other inferlets under pressure (`DeviceMemory.claim`). It throws CallHeld when its call has to wait
- * until others have gone on, or until pages have come from disk. It ends this space when that does not help; it then throws CallFault `terminated`, as every method does from
- * then on.
+ * until others have gone on, or until pages have come from disk. It ends this space when that does not help; it then throws CallFault
+ * `terminated`, as every method does from then on.
  */
 export class PageSpace {
   readonly owner: SpaceOwner;
@@ -95,8 +95,8 @@ export class PageSpace {
   pins = 0;
   /** True while pages come from swap on disk: calls that need pages are held. */
   isFetching = false;
-  /** True after that, until the next call has its pages: it reads what is still on disk itself. */
-  wasFetched = false;
+  /** True when not all of them have come: the next call that needs absent pages reads them itself. */
+  readsItself = false;
   /** The family, as preemption sees it. */
   readonly contender: Contender;
   /** Set when memory ended the inferlet to make room. */
@@ -360,10 +360,11 @@ export class PageSpace {
   }
 
   #bringIn(pages: ReadonlySet<Page>): void {
+    // The disk is read only for a call that has room.
+    if (!this.isFetching) this.memory.claim(this, pages.size);
     if (this.memory.fetches(this, pages)) throw new CallHeld('the call waits for pages from disk');
-    this.memory.claim(this, pages.size);
     for (const page of pages) this.memory.swapIn(this, page);
-    this.wasFetched = false;
+    this.readsItself = false;
   }
 
   #takeText([first]: Uint32Array): KnownText | undefined {
