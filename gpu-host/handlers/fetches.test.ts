@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { openUnnamedFile, type SlotFile } from '../memory/swap/file.ts';
 import type { DeviceClient, GpuHostConnection } from '../protocol/client.ts';
 import { must, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
@@ -87,6 +88,10 @@ function guest(connection: GpuHostConnection, arrival: number): Guest {
   return { inferlet, queue: inferlet.createQueue('tiny'), held };
 }
 
+async function eventually(isSo: () => boolean): Promise<void> {
+  while (!isSo()) await nextTurn();
+}
+
 const statsOf = ({ host }: TestHost) => host.stats().models[0]!;
 
 function fill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[], start = 0) {
@@ -170,4 +175,33 @@ test('a call reads the pages itself that no other thread could read', async () =
   reads.release();
   must(await fill(away, pages, [40], PROMPT.length));
   assert.ok(reads.read.length > 0);
+});
+
+test('inferlets that go on at once, and do not all fit, wait for their turn at the disk', async () => {
+  const reads = new HeldReads();
+  const swap = { swapMemoryBytes: 0, swapDiskBytes: 1 << 20, openSwapFile: reads.openFile };
+  await using host = await startTestHost({ pageCount: PAGES, model: { ...swap, prefixCache: false } });
+  const connection = await host.connect();
+  const text = [...PROMPT, ...PROMPT];
+  const asleep: { readonly one: Guest; readonly pages: Uint32Array }[] = [];
+  for (let arrival = 1; arrival <= 20; arrival++) {
+    const one = guest(connection, arrival);
+    const pages = must(one.inferlet.allocatePages(one.queue, 3));
+    must(await fill(one, pages, text));
+    one.inferlet.setWaiting(true);
+    asleep.push({ one, pages });
+  }
+  // Takes all frames, and gives them back.
+  const other = guest(connection, 21);
+  const all = must(other.inferlet.allocatePages(other.queue, PAGES));
+  must(await fill(other, all, PROMPT));
+  await other.inferlet.close();
+  const results = asleep.map(({ one, pages }) => fill(one, pages, [40], text.length));
+  await eventually(() => asleep.every(({ one }) => one.held.at(-1) === true));
+  const atOnce = reads.fetched.length;
+  reads.release();
+  assert.ok(atOnce > 0 && atOnce <= PAGES, `${atOnce} pages are read at once`);
+  for (const result of results) assert.deepEqual(must(await result), must(await results[0]!));
+  assert.equal(reads.fetched.length, 3 * asleep.length, 'each page was read once');
+  assert.deepEqual(reads.read, [], 'the thread of the host read no page');
 });
