@@ -69,7 +69,7 @@ export abstract class HostCall extends BatchCall {
     return false;
   }
 
-  /** True when the call needs pages on the device, so that it is held while its family is preempted. */
+  /** True when the call needs pages on the device, so that it is held while its family is preempted or pages come from disk. */
   get claims(): boolean {
     return false;
   }

@@ -152,13 +152,7 @@ export class ModelEngine {
         model.adapters,
         model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES,
         (ms, wants) => {
-          if (ms > 0)
-            this.stats.time.spend(
-              ms,
-              wants,
-              () => 1,
-              ({ space }) => space.port.meter,
-            );
+          if (ms > 0) this.stats.time.spend(ms, wants, ONE, ({ space }) => space.port.meter);
         },
       ),
       slices: new RunSlices(flush),
@@ -443,6 +437,8 @@ export class ModelEngine {
     }
   }
 }
+
+const ONE = (): number => 1;
 
 /** Calls with more addresses take the thread for longer than any call takes to arrive: about 0.2 µs an address. */
 const MANY_ADDRESSES = 256;

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { openUnnamedFile, type SlotFile } from '../memory/swap/file.ts';
 import type { DeviceClient, GpuHostConnection } from '../protocol/client.ts';
 import { must, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
@@ -87,6 +88,10 @@ function guest(connection: GpuHostConnection, arrival: number): Guest {
   return { inferlet, queue: inferlet.createQueue('tiny'), held };
 }
 
+async function eventually(isSo: () => boolean): Promise<void> {
+  while (!isSo()) await nextTurn();
+}
+
 const statsOf = ({ host }: TestHost) => host.stats().models[0]!;
 
 function fill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[], start = 0) {
@@ -107,7 +112,9 @@ function fill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly n
 for (const backend of ['reference', 'cuda'] as const) {
   test(`others go on while pages come from disk, and the call that waits gets the same result (${backend})`, async () => {
     await using swapped = await startSwapped(backend);
-    const { reads, away, other, pages, others } = swapped;
+    const { reads, away, other, others } = swapped;
+    // The others are empty.
+    const pages = swapped.pages.subarray(0, 2);
     const next = fill(away, pages, [40], PROMPT.length);
     // A second call of the inferlet waits behind the first.
     const afterNext = fill(away, pages, [41], PROMPT.length + 1);
@@ -122,6 +129,8 @@ for (const backend of ['reference', 'cuda'] as const) {
     away.inferlet.setWaiting(true);
     must(await fill(other, must(other.inferlet.allocatePages(other.queue, 12)), PROMPT));
     assert.equal(reads.written.size, places, 'the pages that came left their places on disk');
+    results.push(must(await fill(away, pages, [42], PROMPT.length + 2)));
+    assert.deepEqual(reads.read, [], 'nor did it when the pages had left and were needed again');
     await using fresh = await startTestHost({ backend, pageCount: PAGES, model: { prefixCache: false } });
     const alone = guest(await fresh.connect(), 1);
     const own = must(alone.inferlet.allocatePages(alone.queue, 10));
@@ -129,6 +138,7 @@ for (const backend of ['reference', 'cuda'] as const) {
     assert.deepEqual(results, [
       must(await fill(alone, own, [40], PROMPT.length)),
       must(await fill(alone, own, [41], PROMPT.length + 1)),
+      must(await fill(alone, own, [42], PROMPT.length + 2)),
     ]);
   });
 }
@@ -165,4 +175,33 @@ test('a call reads the pages itself that no other thread could read', async () =
   reads.release();
   must(await fill(away, pages, [40], PROMPT.length));
   assert.ok(reads.read.length > 0);
+});
+
+test('inferlets that go on at once, and do not all fit, wait for their turn at the disk', async () => {
+  const reads = new HeldReads();
+  const swap = { swapMemoryBytes: 0, swapDiskBytes: 1 << 20, openSwapFile: reads.openFile };
+  await using host = await startTestHost({ pageCount: PAGES, model: { ...swap, prefixCache: false } });
+  const connection = await host.connect();
+  const text = [...PROMPT, ...PROMPT];
+  const asleep: { readonly one: Guest; readonly pages: Uint32Array }[] = [];
+  for (let arrival = 1; arrival <= 20; arrival++) {
+    const one = guest(connection, arrival);
+    const pages = must(one.inferlet.allocatePages(one.queue, 3));
+    must(await fill(one, pages, text));
+    one.inferlet.setWaiting(true);
+    asleep.push({ one, pages });
+  }
+  // Takes all frames, and gives them back.
+  const other = guest(connection, 21);
+  const all = must(other.inferlet.allocatePages(other.queue, PAGES));
+  must(await fill(other, all, PROMPT));
+  await other.inferlet.close();
+  const results = asleep.map(({ one, pages }) => fill(one, pages, [40], text.length));
+  await eventually(() => asleep.every(({ one }) => one.held.at(-1) === true));
+  const atOnce = reads.fetched.length;
+  reads.release();
+  assert.ok(atOnce > 0 && atOnce <= PAGES, `${atOnce} pages are read at once`);
+  for (const result of results) assert.deepEqual(must(await result), must(await results[0]!));
+  assert.equal(reads.fetched.length, 3 * asleep.length, 'each page was read once');
+  assert.deepEqual(reads.read, [], 'the thread of the host read no page');
 });

@@ -245,6 +245,33 @@ test('a page that swap lost fails the calls that need it and no others', () => {
   memory.audit();
 });
 
+test('a page that an inferlet gives back while it comes from disk ends no other inferlet', async () => {
+  const ended: string[] = [];
+  const kit = makeMemory({ pages: 3, swapDiskPages: 2, ended: ({ owner }) => ended.push(owner.id) });
+  const [older, newer, newest] = [kit.open(), kit.open(), kit.open()];
+  older.allocate(1, 1);
+  fill(kit, older, 1, 1, 40);
+  newer.importSnapshot(1, older.snapshot(Uint32Array.of(1)));
+  older.waiting = true;
+  newer.waiting = true;
+  newest.allocate(1, 3);
+  const { page } = older.peek(1);
+  assert.equal(page.swapped?.place, 'disk');
+  kit.memory.closeSpace(newest);
+  older.waiting = false;
+  newer.waiting = false;
+  older.allocate(2, 1);
+  newer.allocate(2, 2);
+  await kit.memory.bringFromDisk(older, [page], async (move) => {
+    older.free(Uint32Array.of(1));
+    move();
+  });
+  assert.deepEqual(ended, []);
+  newer.free(Uint32Array.of(2));
+  assert.equal(valueAt(kit, newer, 1), 41);
+  kit.memory.audit();
+});
+
 test('a snapshot is made again from its bytes, or not at all', () => {
   const kit = makeMemory({ pages: 3 });
   const space = kit.open();

@@ -235,8 +235,7 @@ export class DeviceMemory implements SpaceMemory {
 
   fetches(requester: PageSpace, pages: Iterable<Page>): boolean {
     if (requester.isFetching) return true;
-    // A preempted family claims frames first, and its call is held for them.
-    if (!this.#fetch || requester.wasFetched || requester.contender.isAway) return false;
+    if (!this.#fetch || requester.readsItself) return false;
     const onDisk = [...pages].filter(({ swapped }) => swapped?.place === 'disk');
     if (onDisk.length === 0) return false;
     requester.isFetching = true;
@@ -283,8 +282,8 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   #takeFetched(space: PageSpace, page: Page, ticket: SwapTicket | undefined, bytes: Uint8Array): void {
-    // Meanwhile another space may have brought the page back, or its last holder let it go.
-    if (!ticket || page.swapped !== ticket) return;
+    // Meanwhile another space may have brought the page back, or this one let it go: then a claim could end its last holder.
+    if (!ticket || page.swapped !== ticket || !space.held.has(page)) return;
     this.claim(space, 1);
     this.#timed(space, () => {
       this.pool.swapIn(page);

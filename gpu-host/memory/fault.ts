@@ -28,8 +28,8 @@ export function dependencyFault(cause: HandlerError): CallFault {
 }
 
 /**
- * The outcome of a claim that must wait: the call is not refused, has changed nothing, and its inferlet is preempted. The call is made
- * again when the inferlet returns.
+ * The outcome of a call that must wait: it is not refused, and has changed nothing. Its inferlet is preempted, or pages of it come from disk.
+ * The call is made again when the inferlet returns, or the pages have come.
  */
 export class CallHeld extends Error {
   override readonly name = 'CallHeld';

@@ -95,8 +95,8 @@ export class PageSpace {
   pins = 0;
   /** True while pages come from swap on disk: calls that need pages are held. */
   isFetching = false;
-  /** True once they have come, until a call has its pages: that call reads pages that are still on disk itself. */
-  wasFetched = false;
+  /** True when not all of them have come: the next call that needs absent pages reads them itself. */
+  readsItself = false;
   /** The family, as preemption sees it. */
   readonly contender: Contender;
   /** Set when memory ended the inferlet to make room. */
@@ -360,10 +360,11 @@ export class PageSpace {
   }
 
   #bringIn(pages: ReadonlySet<Page>): void {
+    // The disk is read only for a call that has room.
+    if (!this.isFetching) this.memory.claim(this, pages.size);
     if (this.memory.fetches(this, pages)) throw new CallHeld('the call waits for pages from disk');
-    this.memory.claim(this, pages.size);
     for (const page of pages) this.memory.swapIn(this, page);
-    this.wasFetched = false;
+    this.readsItself = false;
   }
 
   #takeText([first]: Uint32Array): KnownText | undefined {

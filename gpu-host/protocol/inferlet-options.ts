@@ -38,8 +38,8 @@ export interface InferletOptions {
   /** Called once when the host has taken the inferlet's memory; its pending calls have been answered `terminated` by then. */
   readonly onTerminated?: (termination: Termination) => void;
   /**
-   * Called with `true` when the host begins to hold calls of the inferlet, because it preempted the inferlet's family, and with `false`
-   * when it holds none any more, or the inferlet has ended, or the host is lost. The values alternate, `true` first.
+   * Called with `true` when the host begins to hold calls of the inferlet, because it preempted the inferlet's family or brings pages back
+   * from disk, and with `false` when it holds none any more, or the inferlet has ended, or the host is lost. The values alternate, `true` first.
    */
   readonly onHeld?: (isHeld: boolean) => void;
 }

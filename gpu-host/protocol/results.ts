@@ -148,7 +148,7 @@ export function encodeUsage(writer: FrameWriter, inferlet: number, usage: Device
   return writer.end();
 }
 
-/** The frame that reports whether calls of an inferlet are held, because its family is preempted. */
+/** The frame that reports whether calls of an inferlet are held, because its family is preempted or its pages come from disk. */
 export function encodeHeld(writer: FrameWriter, inferlet: number, isHeld: boolean): boolean {
   writer.begin(FRAME.held);
   writer.put(inferlet);

@@ -1,6 +1,6 @@
 /**
- * Time during which GPU hosts hold calls of a family, because they preempted it. Holds of several inferlets, models and hosts overlap; time
- * counts once. The runtime's own clock measures it, from one notice of a host to the next.
+ * Time during which GPU hosts hold calls of a family, because they preempted it or bring its pages back from disk. Holds of several inferlets,
+ * models and hosts overlap; time counts once. The runtime's own clock measures it, from one notice of a host to the next.
  */
 export class HeldTime {
   readonly #now: () => number;

@@ -54,6 +54,8 @@ describe('the text of an error for a tenant', () => {
         "Cannot find module 'file:///srv/pie/a.js' imported from /srv/pie/b.js",
         "Cannot find module 'a.js' imported from b.js",
       ],
+      ['PATH=/srv/pie/bin:/srv/pie/tools', 'PATH=bin:tools'],
+      ['libgpu.so:/srv/pie/libgpu.so', 'libgpu.so:libgpu.so'],
       ['https://example.com/a/b.json answered 404', 'https://example.com/a/b.json answered 404'],
       ['12 tokens/s and/or a/b/c', '12 tokens/s and/or a/b/c'],
       ['expected </b>, found <a/>', 'expected </b>, found <a/>'],

@@ -1,5 +1,5 @@
 /** A path of at least two parts, alone or as a file's address. Not the path of a web address: its host stands before it. */
-const PATH = /(?<![\w.:/@-])(?:file:\/\/)?\/(?:[^\s'"`:;,()<>[\]{}|/]+\/)+([^\s'"`:;,()<>[\]{}|/]*)/g;
+const PATH = /(?<![\w./@-])(?:file:\/\/)?\/(?:[^\s'"`:;,()<>[\]{}|/]+\/)+([^\s'"`:;,()<>[\]{}|/]*)/g;
 
 /**
  * The text of a caught error for a tenant. Errors of files and processes name paths of the host, which no tenant may learn: their text is the
