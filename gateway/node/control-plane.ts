@@ -230,9 +230,9 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
-  fileInfo({ principal }: Call, id: string, name: string): Promise<InvocationFile | null> {
+  fileInfo(call: Call, id: string, name: string): Promise<InvocationFile | null> {
     return translating(async () => {
-      if ((await this.#access.find(principal, id)) === null) throw unknown(id);
+      if ((await this.#access.open(call, id, 'read-file', { name })) === null) throw unknown(id);
       const file = (await this.#scheduler.files.list(id)).find((listed) => listed.name === name);
       return file === undefined ? null : toFile(file);
     });

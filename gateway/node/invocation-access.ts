@@ -49,8 +49,8 @@ export class InvocationAccess {
   /**
    * Records an operator's act on another tenant's invocation in that tenant's audit log; a tenant's own acts are not recorded.
    *
-   * All reads of one invocation by one request share an entry, once a minute. Requests count by their id, because an edge gateway makes
-   * several of one. A client that repeats an id on purpose hides no more than further reads of the same invocation in that minute.
+   * All reads of one invocation, or of one of its files, by one request share an entry, once a minute. Requests count by their id, because an
+   * edge gateway makes several of one. A client that repeats an id on purpose hides no more than further reads of the same in that minute.
    */
   async record(
     { principal, requestId }: Call,
@@ -60,7 +60,8 @@ export class InvocationAccess {
   ): Promise<void> {
     const { tenant, keyId } = principal;
     if (owner === tenant) return;
-    if (act === 'read' && this.#isRepeated(`${keyId} ${id} ${requestId}`)) return;
+    const isRead = act === 'read' || act === 'read-file';
+    if (isRead && this.#isRepeated(JSON.stringify([keyId, id, act, details, requestId]))) return;
     await this.#scheduler.audit.record(keyId, owner, `invocation.${act}`, id, details);
   }
 

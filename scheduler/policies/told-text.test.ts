@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, describe, it } from 'node:test';
-import { toldText } from './told-text.ts';
+import { toldText, unexpectedBy } from './told-text.ts';
 
 describe('the text of an error for a tenant', () => {
   const home = mkdtempSync(path.join(tmpdir(), "pie's home, told-"));
@@ -63,4 +63,17 @@ describe('the text of an error for a tenant', () => {
     for (const [text, told] of texts) assert.equal(toldText(new Error(text)), told);
     assert.equal(toldText('/srv/pie/home'), 'home');
   });
+});
+
+it('an unexpected failure is logged once in a while, whichever others are logged meanwhile', () => {
+  const logged: unknown[] = [];
+  const unexpected = unexpectedBy((caught) => logged.push(caught));
+  const [disk, bug] = [new Error('/srv/pie/a.bin is damaged'), new Error('a bug')];
+  assert.deepEqual([disk, disk, bug, disk].map(unexpected), [
+    'a.bin is damaged',
+    'a.bin is damaged',
+    'a bug',
+    'a.bin is damaged',
+  ]);
+  assert.deepEqual(logged, [disk, bug]);
 });

@@ -19,18 +19,24 @@ function withoutPaths(text: string): string {
   return text.replace(PATH, '$1');
 }
 
-/** Shortest time between two logged failures: one fault may fail many calls. */
+/** Shortest time between two logged failures of one text: one fault may fail many calls. */
 const LOG_EVERY_MS = 10_000;
+/** Most texts whose times are remembered. */
+const MAX_TEXTS = 100;
 
 /** Makes a function that hands failures which no caller has caused to `log`, with their paths, and returns their texts for callers. */
 export function unexpectedBy(log: (caught: unknown) => void): (caught: unknown) => string {
-  let loggedMs = Number.NEGATIVE_INFINITY;
+  /** Texts, the one logged longest ago first, with the times of their last lines in the log. */
+  const loggedMs = new Map<string, number>();
   return (caught) => {
+    const text = toldText(caught);
     const nowMs = performance.now();
-    if (nowMs - loggedMs >= LOG_EVERY_MS) {
-      loggedMs = nowMs;
-      log(caught);
-    }
-    return toldText(caught);
+    if (nowMs - (loggedMs.get(text) ?? Number.NEGATIVE_INFINITY) < LOG_EVERY_MS) return text;
+    loggedMs.delete(text);
+    const [oldest] = loggedMs.keys();
+    if (loggedMs.size >= MAX_TEXTS && oldest !== undefined) loggedMs.delete(oldest);
+    loggedMs.set(text, nowMs);
+    log(caught);
+    return text;
   };
 }

@@ -291,16 +291,20 @@ export function describeOperations(get: () => Harness): void {
       (await entries()).map(({ actor, action, target }: Record<string, string>) => [actor, action, target]),
       ['read', 'cancel', 'read-file', 'put-file', 'message'].map((did) => [keyId, `invocation.${did}`, id]),
     );
-    const reads = async () =>
-      (await entries()).filter(({ action }: { action: string }) => action === 'invocation.read').length;
+    const count = async (did: string) =>
+      (await entries()).filter(({ action }: { action: string }) => action === `invocation.${did}`).length;
     for (const [index, part] of ['', '/input', '/events', '/files'].entries()) {
       for (const headers of [owner, {}]) {
         const answer = await h.send(`/v1/invocations/${id}${part}`, { headers });
         assert.equal(answer.status, 200);
         await answer.text();
       }
-      assert.equal(await reads(), 2 + index, `one more entry for the operator's read of "${part}"`);
+      assert.equal(await count('read'), 2 + index, `one more entry for the operator's read of "${part}"`);
     }
+    const before = await count('read-file');
+    for (const headers of [owner, {}])
+      assert.equal((await h.send(`/v1/invocations/${id}/files/f.txt`, { method: 'HEAD', headers })).status, 200);
+    assert.equal(await count('read-file'), before + 1, 'a HEAD tells that there is a file');
   });
 
   it('the webhook secret stays until rotated, belongs to one tenant, and needs the admin scope', async () => {
