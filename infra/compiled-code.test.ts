@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -33,8 +33,11 @@ test('compiled code stays while it is used, and goes with its folder after thirt
     const now = Date.now();
     const forget = (days: number, signal = new AbortController().signal) =>
       forgetCompiledCode(path.join(folder, 'compile'), now + days * DAY_MS, signal);
+    const empty = path.join(folder, 'compile', 'v99.0.0-x64');
+    mkdirSync(empty);
     await forget(29);
     assert.equal(files().length, 5);
+    assert.ok(existsSync(empty), 'a running process may be about to write there');
     // Written long ago, and loaded today.
     utimesSync(code, (now + 20 * DAY_MS) / 1000, now / 1000);
     await forget(31, AbortSignal.abort());

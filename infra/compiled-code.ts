@@ -28,21 +28,28 @@ export async function forgetCompiledCode(folder: string, nowMs: number, signal: 
     for (const entry of await entriesOf(parent)) {
       if (!entry.isDirectory() || !NODE_FOLDER.test(entry.name)) continue;
       const versions = path.join(parent, entry.name);
+      const isOld = await isUnused(versions, nowMs);
       for (const { name } of await entriesOf(versions)) {
         if (signal.aborted) return;
         await forgetUnused(path.join(versions, name), nowMs);
       }
-      // The folder stays while it has files. Node makes a folder that it misses.
-      await rmdir(versions).catch(() => undefined);
+      // Node makes its folder when a process starts and writes to it when the process ends: an empty folder may be a running process's.
+      if (isOld) await rmdir(versions).catch(() => undefined);
     }
   }
 }
 
 /** Another process may remove the file first, or own it. */
 async function forgetUnused(file: string, nowMs: number): Promise<void> {
-  const stat: Stats | null = await lstat(file).catch(() => null);
-  if (!stat?.isFile() || Math.max(stat.atimeMs, stat.mtimeMs) > nowMs - KEPT_MS) return;
-  await rm(file, { force: true }).catch(() => undefined);
+  if (await isUnused(file, nowMs)) await rm(file, { force: true }).catch(() => undefined);
+}
+
+/** True for a file that has not been read or written for so long, and for a folder whose entries have not changed for so long. */
+async function isUnused(place: string, nowMs: number): Promise<boolean> {
+  const stat: Stats | null = await lstat(place).catch(() => null);
+  if (!stat) return false;
+  const usedMs = stat.isDirectory() ? stat.mtimeMs : Math.max(stat.atimeMs, stat.mtimeMs);
+  return usedMs <= nowMs - KEPT_MS;
 }
 
 const entriesOf = (folder: string): Promise<Dirent[]> => readdir(folder, { withFileTypes: true }).catch(() => []);
