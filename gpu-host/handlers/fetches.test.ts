@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { openUnnamedFile, type SlotFile } from '../memory/swap/file.ts';
-import type { DeviceClient, GpuHostConnection } from '../protocol/client.ts';
-import { must, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import type { GpuHostConnection } from '../protocol/client.ts';
+import { fill, type Guest, guest } from '../testing/guest.ts';
+import { must, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { PROMPT } from '../testing/workbench.ts';
 
 const PAGES = 16;
@@ -47,9 +48,7 @@ class HeldReads {
   }
 }
 
-interface Guest {
-  readonly inferlet: DeviceClient;
-  readonly queue: number;
+interface Watched extends Guest {
   /** True each time that the host began to hold its calls, false when it let them go. */
   readonly held: boolean[];
 }
@@ -58,7 +57,7 @@ interface Swapped extends AsyncDisposable {
   readonly host: TestHost;
   readonly reads: HeldReads;
   /** Waits for I/O; its pages are on disk, while it is about to go on. */
-  readonly away: Guest;
+  readonly away: Watched;
   /** Has a few pages, and frames are free. */
   readonly other: Guest;
   readonly pages: Uint32Array;
@@ -70,7 +69,7 @@ async function startSwapped(backend: 'reference' | 'cuda' = 'reference'): Promis
   const swap = { swapMemoryBytes: 0, swapDiskBytes: 1 << 20, openSwapFile: reads.openFile };
   const host = await startTestHost({ backend, pageCount: PAGES, model: { ...swap, prefixCache: false } });
   const connection = await host.connect();
-  const [other, away] = [guest(connection, 1), guest(connection, 2)];
+  const [other, away] = [guest(connection, 1), watched(connection, 2)];
   const pages = must(away.inferlet.allocatePages(away.queue, 10));
   must(await fill(away, pages, PROMPT));
   away.inferlet.setWaiting(true);
@@ -81,11 +80,9 @@ async function startSwapped(backend: 'reference' | 'cuda' = 'reference'): Promis
   return { host, reads, away, other, pages, others, [Symbol.asyncDispose]: () => host[Symbol.asyncDispose]() };
 }
 
-function guest(connection: GpuHostConnection, arrival: number): Guest {
+function watched(connection: GpuHostConnection, arrival: number): Watched {
   const held: boolean[] = [];
-  const onHeld = (isHeld: boolean) => void held.push(isHeld);
-  const inferlet = connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 64, arrival, onHeld });
-  return { inferlet, queue: inferlet.createQueue('tiny'), held };
+  return { ...guest(connection, arrival, { onHeld: (isHeld) => held.push(isHeld) }), held };
 }
 
 async function eventually(isSo: () => boolean): Promise<void> {
@@ -93,21 +90,6 @@ async function eventually(isSo: () => boolean): Promise<void> {
 }
 
 const statsOf = ({ host }: TestHost) => host.stats().models[0]!;
-
-function fill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[], start = 0) {
-  return inferlet.ask(queue, {
-    op: 'step',
-    request: {
-      tokens: Uint32Array.from(tokens),
-      positions: range(start, start + tokens.length),
-      inPages: pages,
-      outPages: pages,
-      mask: undefined,
-      rows: 1,
-      output: { tag: 'distributions', val: 3 },
-    },
-  });
-}
 
 for (const backend of ['reference', 'cuda'] as const) {
   test(`others go on while pages come from disk, and the call that waits gets the same result (${backend})`, async () => {
@@ -183,9 +165,9 @@ test('inferlets that go on at once, and do not all fit, wait for their turn at t
   await using host = await startTestHost({ pageCount: PAGES, model: { ...swap, prefixCache: false } });
   const connection = await host.connect();
   const text = [...PROMPT, ...PROMPT];
-  const asleep: { readonly one: Guest; readonly pages: Uint32Array }[] = [];
+  const asleep: { readonly one: Watched; readonly pages: Uint32Array }[] = [];
   for (let arrival = 1; arrival <= 20; arrival++) {
-    const one = guest(connection, arrival);
+    const one = watched(connection, arrival);
     const pages = must(one.inferlet.allocatePages(one.queue, 3));
     must(await fill(one, pages, text));
     one.inferlet.setWaiting(true);

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { DeviceClient, GpuHostConnection, StepRequest } from '../protocol/client.ts';
+import { fill } from '../testing/guest.ts';
 import { generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT } from '../testing/workbench.ts';
 import { type Watched, watchBackend } from '../testing/wrapped-backend.ts';
@@ -25,21 +26,6 @@ function guest(connection: GpuHostConnection, arrival: number): Guest {
     },
   });
   return { inferlet, queue: inferlet.createQueue('tiny'), causes };
-}
-
-function fill({ inferlet, queue }: Guest, into: Uint32Array, tokens: readonly number[], start = 0) {
-  return inferlet.ask(queue, {
-    op: 'step',
-    request: {
-      tokens: Uint32Array.from(tokens),
-      positions: range(start, start + tokens.length),
-      inPages: into,
-      outPages: into,
-      mask: undefined,
-      rows: 1,
-      output: { tag: 'distributions', val: 3 },
-    },
-  });
 }
 
 /** A step of the prompt's last token over those before it, without keeping its key. */

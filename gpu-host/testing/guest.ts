@@ -1,4 +1,5 @@
 import type { DeviceClient, GpuHostConnection, InferletOptions } from '../protocol/client.ts';
+import { range } from './host.ts';
 
 export interface Guest {
   readonly inferlet: DeviceClient;
@@ -9,4 +10,20 @@ export interface Guest {
 export function guest(connection: GpuHostConnection, arrival: number, options: Partial<InferletOptions> = {}): Guest {
   const inferlet = connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 100, arrival, ...options });
   return { inferlet, queue: inferlet.createQueue('tiny') };
+}
+
+/** Computes tokens from position `start` on over the keys in `pages`, which take the new ones; asks for the last token's distribution. */
+export function fill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[], start = 0) {
+  return inferlet.ask(queue, {
+    op: 'step',
+    request: {
+      tokens: Uint32Array.from(tokens),
+      positions: range(start, start + tokens.length),
+      inPages: pages,
+      outPages: pages,
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'distributions', val: 3 },
+    },
+  });
 }
