@@ -50,7 +50,8 @@ export class InvocationAccess {
    * Records an operator's act on another tenant's invocation in that tenant's audit log; a tenant's own acts are not recorded.
    *
    * All reads of one invocation, or of one of its files, by one request share an entry, once a minute. Requests count by their id, because an
-   * edge gateway makes several of one. A client that repeats an id on purpose hides no more than further reads of the same in that minute.
+   * edge gateway makes several of one. A client that repeats an id on purpose hides only its further reads of the same invocation or file in
+   * that minute.
    */
   async record(
     { principal, requestId }: Call,

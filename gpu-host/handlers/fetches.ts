@@ -10,7 +10,7 @@ import type { StepGaps } from './step-gaps.ts';
 /** Most fetches that read the disk at once: each takes a buffer, and as many are in pinned memory. */
 const MOST_AT_ONCE = 8;
 
-/** Fetch that waits for its turn. */
+/** A fetch that waits for its turn. */
 interface WaitingFetch {
   readonly frames: number;
   readonly start: () => void;
@@ -37,7 +37,7 @@ export class Fetches {
     this.#preemption = preemption;
   }
 
-  /** Begins to bring `absent` back, which `pages` holds and has claimed frames for. */
+  /** Begins to bring back the pages `absent`, for which their space has claimed frames. */
   begin(pages: PageSpace, absent: readonly Page[]): void {
     const running = this.#fetch(pages, absent).finally(() => this.#running.delete(running));
     this.#running.add(running);

@@ -245,8 +245,8 @@ export class DeviceMemory implements SpaceMemory {
 
   /**
    * Brings pages back from swap on disk, a buffer at a time: other threads read them, and `between` moves them to the device between two
-   * steps, unless the space has ended. Pages that come stay until all have come. A page that the disk does not return is left for the call
-   * that needs it. @throws as `claim`; the pages that have come stay then, too
+   * steps, unless the space has ended. Pages that have come stay on the device until the last one has. A page that the disk does not return is
+   * left for the call that needs it. @throws as `claim`; pages that have come are kept
    */
   async bringFromDisk(
     space: PageSpace,

@@ -95,7 +95,7 @@ export class PageSpace {
   pins = 0;
   /** True while pages come from swap on disk: calls that need pages are held. */
   isFetching = false;
-  /** True when not all of them have come: the next call that needs absent pages reads them itself. */
+  /** True when a fetch left pages on disk: the next call that needs them reads them itself. */
   readsItself = false;
   /** The family, as preemption sees it. */
   readonly contender: Contender;

@@ -27,7 +27,7 @@ export class TransferBuffers {
     this.#size = Math.max(BUFFER_BYTES, device.pageBytes + RECORD_HEAD_BYTES);
   }
 
-  /** Number of things of `bytes` each that fit one pinned buffer; at least 1. */
+  /** Number of pages of `bytes` each that one pinned buffer holds; at least 1. */
   countOf(bytes: number): number {
     return Math.max(1, Math.floor(this.#size / bytes));
   }
