@@ -90,6 +90,7 @@ const LIGHT = [
   'gateway/cli/@(demo|doctor|mcp)/*.test.ts',
   `gpu-host/handlers/!(${TIMED}).test.ts`,
   'gpu-host/@(batcher|encoders|memory|server|telemetry)/**/*.test.ts',
+  'gpu-host/backends/adapter.test.ts',
   `gpu-host/backends/onnx/!(${OWN_PROCESS.onnx}).test.ts`,
   `gpu-host/models/!(${OWN_PROCESS.models}).test.ts`,
   'gpu-host/models/@(convert|encoder|vision)/**/*.test.ts',
@@ -102,7 +103,7 @@ const LIGHT = [
 ];
 /** Tests of backends and of the runtime that share another process. Together they take about as long as those above. */
 const LIGHT_RUNTIME = [
-  'gpu-host/backends/*.test.ts',
+  'gpu-host/backends/!(adapter).test.ts',
   'runtime/build/*.test.ts',
   'runtime/build/wasm/*.test.ts',
   `runtime/build/graph/!(${OWN_PROCESS.graph}).test.ts`,
@@ -116,7 +117,7 @@ const LIGHT_RUNTIME = [
  * @type {Step}
  */
 const FUNCTIONS_A_TO_K = {
-  title: 'Tests of the functions, A to K, and of the library',
+  title: 'Tests of the functions, A to K, of the library, and of old components',
   minutes: LONGER * 15,
   args: SHARED,
   files: [
@@ -124,6 +125,7 @@ const FUNCTIONS_A_TO_K = {
     'functions/[a-k]*/*.test.ts',
     'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
     'functions/sdk/src/workflow/device.test.ts',
+    'test/compat/*.test.ts',
   ],
 };
 /** @type {Step} */
@@ -131,7 +133,7 @@ const FUNCTIONS_L_TO_Z = {
   title: 'Tests of the functions, L to Z, and tests that share their platform',
   minutes: LONGER * 15,
   args: SHARED,
-  files: ['functions/@([l-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/compat/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
+  files: ['functions/@([l-r]*|[t-z]*|s[!d]*)/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
 };
 /**
  * Attacks come one after the other, and their builds yield the cores to all other processes. The tests with faults wait for leases and

@@ -66,7 +66,7 @@ test('only the steps that share a platform run files that ask for it', () => {
   assert.deepEqual(
     steps.map(({ title }) => title),
     [
-      'Tests of the functions, A to K, and of the library',
+      'Tests of the functions, A to K, of the library, and of old components',
       'Tests of the functions, L to Z, and tests that share their platform',
     ],
   );
