@@ -77,7 +77,14 @@ async function startSwapped(backend: 'reference' | 'cuda' = 'reference'): Promis
   must(await fill(other, others, PROMPT));
   assert.ok(statsOf(host).swappedOutPages >= 8, 'the pages are on disk');
   other.inferlet.freePages(other.queue, others.subarray(2));
-  return { host, reads, away, other, pages, others, [Symbol.asyncDispose]: () => host[Symbol.asyncDispose]() };
+  return {
+    ...{ host, reads, away, other, pages, others },
+    async [Symbol.asyncDispose]() {
+      // The host waits for its reads when it stops.
+      reads.release();
+      await host[Symbol.asyncDispose]();
+    },
+  };
 }
 
 function watched(connection: GpuHostConnection, arrival: number): Watched {
