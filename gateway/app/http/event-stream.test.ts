@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
+import { FrameParser } from '../../client/event-source.ts';
 import { DEFAULT_LIMITS } from '../context.ts';
 import type { InvocationEvent } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -86,6 +87,21 @@ describe('eventStreamResponse', () => {
       text,
       'id: 9-1\nevent: message\ndata: {"text":"1"}\n\nid: 9-2\nevent: message\ndata: {"text":"2"}\n\nid: 9-3\nevent: result\ndata: {"output":1}\n\n',
     );
+  });
+
+  it('keeps a result with line breaks in one frame', async () => {
+    for (const end of ['\n', '\r', '\r\n']) {
+      const data = ['{"output":{', '', '"a":[1,', '2]},"usage":{}}'].join(end);
+      async function* source(): AsyncGenerator<InvocationEvent> {
+        yield { ...result, data };
+      }
+      const frames = new FrameParser().push(await respond(source()).text());
+      assert.deepEqual(
+        frames.map(({ event, data: received }) => [event, JSON.parse(received)]),
+        [['result', { output: { a: [1, 2] }, usage: {} }]],
+        JSON.stringify(end),
+      );
+    }
   });
 
   it('gives an error event the error object that OpenAI clients read', async () => {

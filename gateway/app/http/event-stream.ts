@@ -285,7 +285,12 @@ export function isRevocation(error: unknown): boolean {
 /** Formats one event of an invocation as a frame. */
 export function invocationFrame(event: InvocationEvent): string {
   const data = event.event === 'error' ? withErrorObject(event.data) : event.data;
-  return `id: ${eventId(event)}\nevent: ${event.event}\ndata: ${data}\n\n`;
+  return `id: ${eventId(event)}\nevent: ${event.event}\n${dataLines(data)}\n\n`;
+}
+
+/** The lines `data` of a frame. A function may write its JSON with line breaks, and the gateway passes a result on as it was written. */
+export function dataLines(text: string): string {
+  return `data: ${text.replace(/\r\n?|\n/g, '\ndata: ')}`;
 }
 
 function shuttingDown(): GatewayError {

@@ -3,6 +3,7 @@ import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { dataLines } from '../http/event-stream.ts';
 import { resultIn } from '../http/json-text.ts';
 import { refusalIn } from './errors.ts';
 
@@ -103,14 +104,14 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     }
   }
 
-  /** A message is one line of JSON. On routes with numbered events it begins with its `type`. */
+  /** A message is JSON. On routes with numbered events it begins with its `type`. */
   #frameOf(json: string): string {
     const [head, type] = (this.#style.numbered ? TYPED.exec(json) : null) ?? [];
-    if (head === undefined) return `data: ${json}\n\n`;
+    if (head === undefined) return `${dataLines(json)}\n\n`;
     const rest = json.slice(head.length);
     // A tenant's own function may number its events itself.
     const number = rest.startsWith(NUMBER) ? '' : `${NUMBER}${this.#messages}`;
-    return `event: ${type}\ndata: ${head}${number}${rest}\n\n`;
+    return `event: ${type}\n${dataLines(`${head}${number}${rest}`)}\n\n`;
   }
 }
 

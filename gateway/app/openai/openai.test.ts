@@ -121,6 +121,15 @@ for (const [where, url] of [
       }
     });
 
+    it('keep a message with line breaks in one frame', async () => {
+      const asked = raw(STREAMED);
+      const attempt = await taken();
+      await attempt.say('{\r\n\n"choices": []\n}');
+      await attempt.succeed(null);
+      const text = (await (await asked).text()).replaceAll(': heartbeat\n\n', '');
+      assert.equal(text, 'data: {\ndata: \ndata: "choices": []\ndata: }\n\ndata: [DONE]\n\n');
+    });
+
     it('report a failure within a stream as a frame, without [DONE]', async () => {
       const asked = raw(STREAMED);
       const attempt = await taken();
