@@ -9,12 +9,18 @@ export interface Progress {
   clear(): void;
 }
 
+/** Characters that a terminal obeys instead of showing, except line breaks and tabs, and marks that turn the direction of the text behind them. */
+const OBEYED = /(?!\r?\n|\t)\p{Cc}|[\u202a-\u202e\u2066-\u2069]/gu;
+/** Characters that end a line. */
+const LINE_ENDS = /[\n\v\f\r\u0085\u2028\u2029]+/g;
+
 const SPINNER = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const SPINNER_MS = 80;
 
 /**
  * A command's output. Results go to standard output, progress and remarks to standard error. With `json`, standard output
- * holds JSON only, one value per line.
+ * holds JSON only, one value per line. Texts of strangers (log lines, messages of other keys, errors of functions) reach a terminal without
+ * control characters; `write` alone passes on everything.
  */
 export class Terminal {
   readonly json: boolean;
@@ -35,7 +41,7 @@ export class Terminal {
 
   /** A line of the result. */
   print(line: string): void {
-    if (!this.json && !this.#silent) this.#out.write(`${line}\n`);
+    this.#printStyled(shown(line, this.#out));
   }
 
   /** A part of the result, unchanged. Resolves when there is room for more. */
@@ -64,21 +70,22 @@ export class Terminal {
 
   /** A remark outside the result. */
   note(line: string): void {
-    if (!this.json && !this.#silent) this.#err.write(`${this.#style(2, line)}\n`);
+    if (!this.json && !this.#silent) this.#err.write(`${this.#style(2, shown(line, this.#err))}\n`);
   }
 
   /** A remark about the result, at its place in it. Goes to a terminal on standard output, and always to standard error. */
   remark(line: string): void {
-    if (this.#out.isTTY && !this.#err.isTTY) this.print(this.#style(2, line, this.#out));
+    if (this.#out.isTTY && !this.#err.isTTY) this.#printStyled(this.#style(2, shown(line, this.#out), this.#out));
     this.note(line);
   }
 
-  /** Rows in columns, below a heading. Without rows, `empty`. */
-  table(heading: readonly string[], rows: readonly (readonly string[])[], empty: string): void {
-    if (rows.length === 0) {
+  /** Rows in columns, below a heading. Without rows, `empty`. A cell stays on the line of its row. */
+  table(heading: readonly string[], given: readonly (readonly string[])[], empty: string): void {
+    if (given.length === 0) {
       this.note(empty);
       return;
     }
+    const rows = given.map((row) => row.map((cell) => shown(cell.replace(LINE_ENDS, ' '), this.#out)));
     const widths = heading.map((title, column) =>
       Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
     );
@@ -87,7 +94,7 @@ export class Terminal {
         .map((cell, column) => (column === cells.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)))
         .join('  ')
         .trimEnd();
-    this.print(this.#out.isTTY ? this.#style(1, line(heading), this.#out) : line(heading));
+    this.#printStyled(this.#style(1, line(heading), this.#out));
     for (const row of rows) this.print(line(row));
   }
 
@@ -130,8 +137,7 @@ export class Terminal {
       );
       return;
     }
-    const label = this.#style(31, 'error:');
-    const lines = [`${label} ${failure.message}`];
+    const lines = [failure.message];
     for (const { file, line, column, text, source } of failure.diagnostics) {
       lines.push(
         `  ${file}:${line}:${column}: ${text}`,
@@ -147,12 +153,21 @@ export class Terminal {
       failure.invocation && `invocation ${failure.invocation}`,
       failure.requestId && `request ${failure.requestId}`,
     ];
-    lines.push(this.#style(2, `  (${marks.filter(Boolean).join(', ')})`));
-    this.#err.write(`${lines.join('\n')}\n`);
+    const last = this.#style(2, `  (${marks.filter(Boolean).join(', ')})`);
+    this.#err.write(`${this.#style(31, 'error:')} ${shown(lines.join('\n'), this.#err)}\n${last}\n`);
+  }
+
+  #printStyled(line: string): void {
+    if (!this.json && !this.#silent) this.#out.write(`${line}\n`);
   }
 
   /** Colours text on a terminal, unless NO_COLOR is set (https://no-color.org). */
   #style(code: number, text: string, stream = this.#err): string {
     return stream.isTTY && !process.env.NO_COLOR ? `\x1b[${code}m${text}\x1b[0m` : text;
   }
+}
+
+/** A text as this stream may have it: whole in a pipe, without what a terminal obeys on a terminal. */
+function shown(text: string, stream: NodeJS.WriteStream): string {
+  return stream.isTTY ? text.replace(OBEYED, '\ufffd') : text;
 }

@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict';
+import { PassThrough } from 'node:stream';
+import { describe, it } from 'node:test';
+import { Failure } from './failure.ts';
+import { Terminal } from './terminal.ts';
+
+/** Clears the screen, with both forms of the control sequence, and turns the direction of the text behind it. */
+const HOSTILE = 'a\x1b[2Jb\x9b2Jc\u202ed';
+const SHOWN = 'a\ufffd[2Jb\ufffd2Jc\ufffdd';
+
+/** The output of a command on two terminals, or on two pipes. */
+function outputOf(isTTY: boolean, command: (terminal: Terminal) => void): string {
+  const streams = [new PassThrough(), new PassThrough()].map((stream) => Object.assign(stream, { isTTY }));
+  const [out, err] = streams as unknown as [NodeJS.WriteStream, NodeJS.WriteStream];
+  command(new Terminal({ json: false, out, err }));
+  return streams.map((stream) => String(stream.read() ?? '')).join('');
+}
+
+describe('the output of a command', () => {
+  for (const [name, command] of [
+    ['a line', (terminal) => terminal.print(HOSTILE)],
+    ['a note', (terminal) => terminal.note(HOSTILE)],
+    ['a remark', (terminal) => terminal.remark(HOSTILE)],
+    ['a cell', (terminal) => terminal.table(['NAME', 'MESSAGE'], [['live', HOSTILE]], '')],
+    ['an error', (terminal) => terminal.failure(new Failure(HOSTILE, { why: HOSTILE, advice: HOSTILE }))],
+  ] satisfies [string, (terminal: Terminal) => void][]) {
+    it(`shows ${name} on a terminal without control characters`, () => {
+      const output = outputOf(true, command);
+      assert.ok(output.includes(SHOWN), JSON.stringify(output));
+      for (const obeyed of ['\x1b[2J', '\x9b', '\u202e']) assert.ok(!output.includes(obeyed), JSON.stringify(output));
+    });
+  }
+
+  it('keeps line breaks and tabs on a terminal, and every character in a pipe', () => {
+    assert.equal(
+      outputOf(true, (terminal) => terminal.print('a\r\n\tb\rc')),
+      'a\r\n\tb\ufffdc\n',
+    );
+    assert.equal(
+      outputOf(false, (terminal) => terminal.print(HOSTILE)),
+      `${HOSTILE}\n`,
+    );
+  });
+
+  it('keeps a cell on the line of its row', () => {
+    const rows = [['now', 'message=a\r\nlater  forged\u2028row']];
+    assert.equal(
+      outputOf(false, (terminal) => terminal.table(['WHEN', 'DETAILS'], rows, '')),
+      'WHEN  DETAILS\nnow   message=a later  forged row\n',
+    );
+  });
+});
