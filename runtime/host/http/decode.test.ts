@@ -45,5 +45,6 @@ describe('the body of a response', () => {
     const thrice = gzipSync(gzipSync(gzipSync(TEXT)));
     assert.deepEqual(await read('gzip, gzip, gzip', thrice), thrice);
     assert.deepEqual(await read('br, gzip', gzipSync(TEXT)), gzipSync(TEXT));
+    for (const name of ['__proto__', 'constructor']) assert.deepEqual(await read(name, TEXT), TEXT, name);
   });
 });

@@ -10,12 +10,15 @@ const READ_AHEAD_BYTES = 64 * 1024;
 /** Like browsers, accept a stream that ends without its trailer; a connection that breaks still fails the read. */
 const ZLIB = { flush: constants.Z_SYNC_FLUSH, finishFlush: constants.Z_SYNC_FLUSH };
 
-/** Brotli is left out: its streams choose their window, so a few bytes from a server could take 16 MiB here (RFC 7932, section 9.1). */
-const DECODERS: Readonly<Record<string, (source: Readable) => Readable>> = {
-  gzip: (source) => through(source, createGunzip(ZLIB)),
-  'x-gzip': (source) => through(source, createGunzip(ZLIB)),
-  deflate: (source) => Readable.from(inflate(source), { objectMode: false, highWaterMark: READ_AHEAD_BYTES }),
-};
+/**
+ * A map, since servers choose the names: `__proto__` is unknown like any other. Brotli is left out: its streams choose their window, so a few bytes
+ * from a server could take 16 MiB here (RFC 7932, section 9.1).
+ */
+const DECODERS = new Map<string, (source: Readable) => Readable>([
+  ['gzip', (source) => through(source, createGunzip(ZLIB))],
+  ['x-gzip', (source) => through(source, createGunzip(ZLIB))],
+  ['deflate', (source) => Readable.from(inflate(source), { objectMode: false, highWaterMark: READ_AHEAD_BYTES })],
+]);
 
 /**
  * The decoded body of a response; the response itself when it has no encoding or an unknown one. Errors surface at the next read.
@@ -26,7 +29,7 @@ export function decoded(response: IncomingMessage): Readable {
     .split(',')
     .map((name) => name.trim().toLowerCase())
     .filter((name) => name !== '' && name !== 'identity');
-  const decoders = names.map((name) => DECODERS[name]).filter((decoder) => decoder !== undefined);
+  const decoders = names.map((name) => DECODERS.get(name)).filter((decoder) => decoder !== undefined);
   if (decoders.length !== names.length || decoders.length > MAX_ENCODINGS) return response;
   return decoders.reduceRight<Readable>((source, decoder) => decoder(source), response);
 }
