@@ -33,7 +33,7 @@ export class IoTurns {
     const timer = setTimeout(() => {
       isLate = true;
       this.#waiting.delete(turn.resolve);
-      late.reject(new Error(`no answer within ${this.#waitMs / 1000} s`));
+      late.reject(this.#lateness());
     }, this.#waitMs);
     try {
       if (this.#running >= MAX_RUNNING) {
@@ -49,6 +49,32 @@ export class IoTurns {
     } finally {
       clearTimeout(timer);
     }
+  }
+
+  /**
+   * Makes an operation that gives back what another one has taken, such as a handle: when its turn comes after the caller has given up the wait,
+   * it is made all the same.
+   * @throws Error when the wait and the operation take too long; errors of `work`
+   */
+  async release(work: () => Promise<void>): Promise<void> {
+    const turn = Promise.withResolvers<void>();
+    if (this.#running >= MAX_RUNNING) this.#waiting.add(turn.resolve);
+    else {
+      this.#running++;
+      turn.resolve();
+    }
+    const released = turn.promise.then(work).finally(() => this.#leave());
+    const late = Promise.withResolvers<never>();
+    const timer = setTimeout(() => late.reject(this.#lateness()), this.#waitMs);
+    try {
+      await Promise.race([released, late.promise]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #lateness(): Error {
+    return new Error(`no answer within ${this.#waitMs / 1000} s`);
   }
 
   #leave(): void {

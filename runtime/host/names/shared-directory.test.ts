@@ -18,10 +18,10 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { eventually, openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { IoTurns } from './io-turns.ts';
-import { CopyWriter, SharedDirectory, SharedDirectoryError } from './shared-directory.ts';
+import { CopyReader, CopyWriter, SharedDirectory, SharedDirectoryError } from './shared-directory.ts';
 
 describe('a shared directory', () => {
   let at: string;
@@ -144,6 +144,21 @@ describe('a shared directory', () => {
     assert.equal((await writer.write(Buffer.from('x'))).tag, 'err');
     await writer.discard();
     await assert.rejects(readFile(file), { code: 'ENOENT' });
+  });
+
+  it('closes files that got no turn while it hung, once it answers again', async () => {
+    const file = path.join(at, 'unfinished');
+    const written = await openFile(file, 'wx');
+    const read = await openFile(file);
+    const turns = new IoTurns(50);
+    const hung = Promise.withResolvers<void>();
+    await Promise.allSettled([0, 1].map(() => turns.during(() => hung.promise)));
+    await new CopyWriter(turns, { handle: written, now: 0, path: file, file: 'f' }).discard();
+    await new CopyReader(turns, read).close();
+    assert.ok(written.fd >= 0 && read.fd >= 0, 'no thread was free for the closes');
+    hung.resolve();
+    await eventually(() => written.fd < 0 && read.fd < 0, 'both handles are closed');
+    await eventually(async () => !(await readdir(at)).includes('unfinished'), 'the file is deleted');
   });
 
   it('does not keep a process from ending when it hangs', async () => {

@@ -90,10 +90,15 @@ export class SharedDirectory {
       async () => {
         await makeFolder(folder);
         const handle = await fs.open(at, CREATE, 0o600);
-        // Use the file server's clock, which also gave the other files their times.
-        return { handle, now: (await handle.stat()).mtimeMs };
+        try {
+          // Use the file server's clock, which also gave the other files their times.
+          return { handle, now: (await handle.stat()).mtimeMs };
+        } catch (cause) {
+          await closed(handle);
+          throw cause;
+        }
       },
-      ({ handle }) => void handle.close(),
+      ({ handle }) => void closed(handle),
     );
     if (begun.tag === 'err') return begun;
     return ok(new CopyWriter(this.#turns, { ...begun.val, path: at, file }));
@@ -103,7 +108,7 @@ export class SharedDirectory {
   async read(name: OwnedName, copy: DurableCopy): Promise<Outcome<CopyReader>> {
     const opened = await this.#made(
       () => fs.open(this.#pathOf(name, copy.file), constants.O_RDONLY | constants.O_NOFOLLOW),
-      (handle) => void handle.close(),
+      (handle) => void closed(handle),
     );
     if (opened.tag === 'err')
       return opened.val.tag === 'not-found' ? err(damaged(name.name, 'its file is missing')) : opened;
@@ -203,7 +208,7 @@ export class CopyWriter {
 
   /** Deletes the file, finished or not. */
   async discard(): Promise<void> {
-    await made(this.#turns, async () => {
+    await released(this.#turns, async () => {
       try {
         // A network file system may report a failed write only here.
         await this.#close();
@@ -256,7 +261,7 @@ export class CopyReader {
   }
 
   async close(): Promise<void> {
-    await made(this.#turns, () => this.#handle.close());
+    await released(this.#turns, () => this.#handle.close());
   }
 }
 
@@ -276,6 +281,15 @@ async function made<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T) 
     return err(handlerError(code === 'ENOENT' ? 'not-found' : 'unavailable', text));
   }
 }
+
+/** Closes a file, at the latest once the directory answers again: Node ends a process that forgets an open handle. */
+async function released(turns: IoTurns, work: () => Promise<void>): Promise<void> {
+  // A failure loses nothing: the entry in Redis does not name the file yet, or the file was only read.
+  await turns.release(work).catch(() => undefined);
+}
+
+/** Closes a handle whose caller has got an error already. */
+const closed = (handle: FileHandle): Promise<void> => handle.close().catch(() => undefined);
 
 /** The header that a file must have. It is compared as a whole, so that no field of a file is trusted. */
 function headerOf({ tenant, model, kind, name }: OwnedName, copy: DurableCopy): Buffer {
