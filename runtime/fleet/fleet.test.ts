@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { after, afterEach, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { sessionWeight } from '../sandboxes/autogroup.ts';
@@ -49,6 +51,27 @@ describe('a sandbox that exceeds its memory', () => {
     await platform.scheduler.cancel(older, 'enough');
     assert.equal((await platform.transcript(older)).end.data.code, 'cancelled');
   });
+});
+
+it('a sandbox that cannot start without file descriptors fails, and the runtime goes on', async () => {
+  const script = `
+    import { closeSync, openSync } from 'node:fs';
+    import { startSandbox } from ${JSON.stringify(new URL('process.ts', import.meta.url).href)};
+    const layers = { isolation: 'process', wrapper: [], notice: null };
+    const held = [];
+    try {
+      for (;;) held.push(openSync('/dev/null'));
+    } catch {}
+    let failed = 'no error';
+    try {
+      startSandbox({ layers, memoryMb: 64, poolMb: 1 }, {});
+    } catch (error) {
+      failed = error.message;
+    }
+    for (const fd of held) closeSync(fd);
+    setImmediate(() => process.stdout.write(failed));`;
+  const limited = ['-c', 'ulimit -n 128; exec "$0" "$@"', process.execPath, '--input-type=module', '-e', script];
+  assert.match((await promisify(execFile)('/bin/sh', limited)).stdout, /no process could be started for a sandbox/);
 });
 
 /** Reports that it runs, launches itself recursively to the given depth, and sleeps there. */

@@ -66,13 +66,15 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   });
   // `detached` gives the process its own session: no terminal, and one process group to kill. Descriptor 3 is the channel.
   const child = spawn(shell, args, { detached: true, stdio: ['pipe', 'ignore', 'pipe', 'pipe'], env: { ...env } });
-  // Without descriptors or memory, `spawn` yields neither a process nor a channel.
-  child.once('error', (error) => end(`it could not be started (${unexpected(error)})`));
+  // Without descriptors, `spawn` yields neither a process nor a channel.
   const stream = child.stdio?.[CHANNEL] as Duplex | undefined;
   if (!stream) {
+    // Its error event follows this error. Without a listener it would end the runtime.
+    child.once('error', () => undefined);
     void group?.remove();
-    throw new Error('no process could be started for a sandbox: the system has no descriptors or memory left');
+    throw new Error('no process could be started for a sandbox: the system has no descriptors left');
   }
+  child.once('error', (error) => end(`it could not be started (${unexpected(error)})`));
   // The lifeline breaks when the process ends; the exit event reports that.
   child.stdin?.on('error', () => undefined);
   let stderr = '';

@@ -158,3 +158,20 @@ for (const isolation of isolations) {
     });
   });
 }
+
+it('a confined process that cannot start without file descriptors fails, and its starter goes on', async () => {
+  const script = `
+    import { closeSync, openSync } from 'node:fs';
+    import { layersFor, runConfined } from ${JSON.stringify(at('index.ts'))};
+    const layers = layersFor('process', { bubblewrap: { missing: 'not asked' }, setpriv: null });
+    const program = { main: ${JSON.stringify(at('fixtures/hog.ts'))}, args: ['1'], read: [] };
+    const held = [];
+    try {
+      for (;;) held.push(openSync('/dev/null'));
+    } catch {}
+    const failed = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512 }).catch((error) => error);
+    for (const fd of held) closeSync(fd);
+    process.stdout.write(failed.code);`;
+  const limited = ['-c', 'ulimit -n 128; exec "$0" "$@"', process.execPath, '--input-type=module', '-e', script];
+  assert.equal((await promisify(execFile)('/bin/sh', limited)).stdout, 'EMFILE');
+});

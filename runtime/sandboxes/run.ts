@@ -146,12 +146,15 @@ function killGroup(pid: number | undefined): void {
   }
 }
 
-/** @param onLine called with the last complete line of each chunk that completes one */
-function collect(stream: NodeJS.ReadableStream, onLine?: (line: string) => void): () => string {
+/**
+ * @param stream undefined without a free file descriptor; the process's error event then says so
+ * @param onLine called with the last complete line of each chunk that completes one
+ */
+function collect(stream: NodeJS.ReadableStream | undefined, onLine?: (line: string) => void): () => string {
   const decoder = new StringDecoder('utf8');
   const kept = new Tail(MAX_OUTPUT_CHARACTERS);
   const incomplete = new Tail(MAX_OUTPUT_CHARACTERS);
-  stream.on('data', (chunk: Buffer) => {
+  stream?.on('data', (chunk: Buffer) => {
     const piece = decoder.write(chunk);
     kept.add(piece);
     const last = piece.lastIndexOf('\n');
