@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
+import { Command } from 'ioredis';
 import { versionOf } from '../functions/functions.ts';
 import type { FunctionVersion } from '../functions/types.ts';
 import type { Scheduler } from '../scheduler.ts';
@@ -71,6 +72,30 @@ describe('quarantine', () => {
     const told = [scheduler, other, scheduler, other].map(({ quarantine }) => quarantine.noteLoss(id, true));
     assert.ok((await Promise.all(told)).includes('quarantined'));
     assert.equal(await scheduler.quarantine.noteLoss(id, false), 'quarantined');
+  });
+
+  test('a loss that the connection sends twice is one', async () => {
+    const { redis: connection, keys } = scheduler.store;
+    const version = await deploy('resent');
+    const conduct = keys.conduct(TENANT, 'resent', version.version);
+    const id = await submit(version);
+    const send = connection.sendCommand.bind(connection);
+    let lost = 0;
+    connection.sendCommand = (command, ...rest) => {
+      // The answer to the first of the two is lost.
+      if (lost === 0 && command.name.startsWith('eval') && command.args.includes(conduct)) {
+        lost++;
+        void send(new Command(command.name, [...command.args]));
+      }
+      return send(command, ...rest);
+    };
+    try {
+      assert.equal(await scheduler.quarantine.noteLoss(id, true), 'suspect');
+    } finally {
+      connection.sendCommand = send;
+    }
+    assert.equal(lost, 1);
+    assert.equal(await scheduler.quarantine.noteLoss(id, true), 'quarantined');
   });
 
   test('a quarantined version is refused, also when it waits; other versions and tenants stay clear', async () => {

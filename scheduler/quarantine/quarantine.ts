@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { type FunctionVersion, ownerOf } from '../functions/types.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -79,7 +80,9 @@ export class Quarantine {
       const after = change(before);
       if (after === before) return [before, after];
       const args = [tenant, text ?? '', after === null ? '' : JSON.stringify(after), now];
-      if ((await this.#store.script(CHANGE, [key], args)) === 1) return [before, after];
+      // A loss that was sent twice, because its answer was lost, must not count as two.
+      const reply = this.#store.keys.reply(randomUUID());
+      if ((await this.#store.script(CHANGE, [key, reply], args)) === 1) return [before, after];
     }
     throw new StoreError('store-unavailable', `${key} was changed ${MAX_TRIES} times while it was read.`);
   }

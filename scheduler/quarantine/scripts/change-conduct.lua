@@ -2,6 +2,7 @@
   Stores the conduct of a function version, unless another process changed it since it was read. Deletes expired conduct.
 
   KEYS[1] conduct of the version (hash, tenant to JSON text)
+  KEYS[2] the reply to this call, see ../../store/scripts/once.lua
 
   ARGV[1] tenant
   ARGV[2] the text that was read, '' for none
@@ -11,7 +12,12 @@
   Returns 1 stored, 0 it was changed: read it again.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../store/scripts/once.lua"
 local conduct, tenant, now = KEYS[1], ARGV[1], tonumber(ARGV[4])
+local answered = answeredBefore(KEYS[2])
+if answered then
+  return answered
+end
 if (redis.call('HGET', conduct, tenant) or '') ~= ARGV[2] then
   return 0
 end
@@ -38,4 +44,4 @@ if holds then
 else
   redis.call('PEXPIRE', conduct, math.max(1, math.ceil(latest - now)))
 end
-return 1
+return answerOnce(KEYS[2], 1)
