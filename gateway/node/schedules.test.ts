@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { Schedules } from '#scheduler/schedules/schedules.ts';
 import type { ScheduleWorker } from '#scheduler/schedules/worker.ts';
 import { definedScripts, eventually } from '#scheduler/testing/fixture.ts';
 import type { PieClient } from '../client/client.ts';
@@ -154,6 +155,20 @@ describe('schedules', () => {
       (await client.schedules.list()).some(({ name }) => name === 'of-short-lived'),
       false,
     );
+  });
+
+  it('start with the next gateway when one dies before the first of a tenant has its job scheduler', async () => {
+    await platform.register({ name: 'nightly' }, 'unlucky');
+    const { store, quotas, schedules } = platform.scheduler;
+    const dying = new Schedules(store, quotas, () => {
+      throw new Error('died');
+    });
+    const timing = { cron: '0 3 1 1 *', timezone: 'UTC' };
+    const settings = { name: 'yearly', function: 'nightly', reference: '', input: '{}', timing };
+    await assert.rejects(dying.put('unlucky', settings, 'key_test'), /died/);
+    assert.deepEqual([await schedules.repair(), await schedules.repair()], [1, 0]);
+    const [yearly] = await schedules.list('unlucky');
+    assert.equal(typeof yearly?.nextAt, 'number');
   });
 
   it('fire after a restart of the gateway, and define no scripts on the store of the platform', async () => {

@@ -55,17 +55,17 @@ export class Schedules {
     const entry = { ...settings, id: randomUUID(), createdAt: clock(), createdBy: by };
     const { name, function: fn } = settings;
     const owned = SHARED_FUNCTIONS.includes(fn) ? '' : keys.function(tenant, fn);
+    // The tenant enters its set with the entry: `repair` must find an entry whose gateway died before it had a job scheduler.
     const reply = await this.#store.script(
       SCRIPTS.put,
-      [keys.schedules(tenant), owned],
-      [name, JSON.stringify(entry), limit],
+      [keys.schedules(tenant), owned, keys.scheduledTenants],
+      [name, JSON.stringify(entry), limit, tenant],
     );
     if (reply === 0)
       throw new QuotaExceeded({ quota: 'schedules', function: null, limit, used: limit, resetsAt: null }, clock());
     if (reply !== 1) return null;
     const schedule = { ...entry, tenant, last: null };
     await this.#start(schedule);
-    await this.#store.call((redis) => redis.sadd(keys.scheduledTenants, tenant));
     return this.#timed(schedule);
   }
 
