@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Reach } from '#scheduler/addresses/reach.ts';
+import { WEBHOOK_QUEUE } from '#scheduler/keys.ts';
 import { definedScripts, eventually } from '#scheduler/testing/fixture.ts';
 import type { WebhookOutcome, Webhooks } from '#scheduler/webhooks/webhooks.ts';
 import type { WebhookDelivery } from '../app/control.ts';
@@ -201,5 +202,33 @@ describe('webhooks', () => {
     assert.equal(receiver.received.filter(({ path }) => path === '/later').length, 1);
     dead.closeAllConnections();
     dead.close();
+  });
+
+  it('do not count an attempt that the stop of their gateway interrupts', async () => {
+    const { redis, keys } = platform.scheduler.store;
+    let answer = (): void => undefined;
+    const answered = new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    receiver.beforeAnswer = () => answered;
+    const id = await ended(receiver.url('/interrupted'));
+    await eventually(() => receiver.received.some(({ path }) => path === '/interrupted'), 'the attempt has begun');
+    // The stop finds the gateway at a slow call of Redis.
+    let isMoving = false;
+    const zrange = async () => {
+      isMoving = true;
+      await sleep(200);
+      return [];
+    };
+    Object.assign(redis, { zrange });
+    await redis.publish(keys.webhooksChannel, '');
+    await eventually(() => isMoving, 'the gateway looks for ends');
+    await webhooks.stop();
+    Reflect.deleteProperty(redis, 'zrange');
+    answer();
+    receiver.beforeAnswer = async () => undefined;
+    const job = await redis.hgetall(`${keys.bull}:${WEBHOOK_QUEUE}:${id}`);
+    assert.deepEqual([job.name, job.atm], ['deliver', undefined], 'no attempt counts');
+    start();
   });
 });

@@ -112,9 +112,10 @@ export class Webhooks {
 
   /** Stops. Another gateway, or this one after its restart, repeats the running attempts. */
   async stop(): Promise<void> {
+    // A closed worker settles no job. An open one would count an interrupted attempt, and would end a delivery at its last one.
+    await this.#worker.close(true);
     this.#stopping.abort(new Error('The gateway is being stopped.'));
     await this.#moving;
-    await this.#worker.close(true);
     await this.#queue.close();
     this.#connection.close();
   }
