@@ -44,6 +44,12 @@ export async function claimMachine(
   { onTaken, signal }: { readonly onTaken: (error: ConfigError) => void; readonly signal: AbortSignal },
 ): Promise<(() => Promise<void>) | null> {
   const { name, roles } = config.machine;
+  // Made before the connection, which would keep this process from ending when there is no certificate.
+  const machine = {
+    ...{ name, roles, host: os.hostname(), pid: process.pid, version: versionOf(config) },
+    certificate: (await ensureCertificate(config.home, name, Date.now())).fingerprint,
+    gpuHosts: config.gpuHosts.map(({ name: host, address }) => ({ name: host, address })),
+  };
   const redis = connectRedis(config);
   let why = '';
   let refusedMs = 0;
@@ -63,11 +69,6 @@ export async function claimMachine(
     refusedMs = 0;
   });
   const store = new Store(redis, { deadlineMs: REDIS_DEADLINE_MS });
-  const machine = {
-    ...{ name, roles, host: os.hostname(), pid: process.pid, version: versionOf(config) },
-    certificate: (await ensureCertificate(config.home, name, Date.now())).fingerprint,
-    gpuHosts: config.gpuHosts.map(({ name: host, address }) => ({ name: host, address })),
-  };
   try {
     await store.ping();
   } catch (cause) {
@@ -75,6 +76,7 @@ export async function claimMachine(
     const said = why || (cause instanceof Error ? cause.message : String(cause));
     throw new ConfigError(`Redis at ${shownRedis(config.redis)} cannot be used: ${said}`, { cause });
   }
+  let claimed: MachineLease | undefined;
   try {
     const lease = await MachineLease.claim(store, machine, {
       // The claim of the home keeps other supervisors from a private Redis.
@@ -86,14 +88,21 @@ export async function claimMachine(
       onError: (error) => console.error('The lease of this machine could not be renewed:', error),
       signal,
     });
+    claimed = lease;
     const stopFollowing = await followPeers(config, store, removed);
-    return async () => {
+    const release = async () => {
       isOver = true;
       stopFollowing();
       await lease.release().catch(() => undefined);
       redis.disconnect();
     };
+    if (!signal.aborted) return release;
+    await release();
+    return null;
   } catch (error) {
+    isOver = true;
+    // Otherwise the renewals would keep the name, and this process from ending.
+    await claimed?.release().catch(() => undefined);
     redis.disconnect();
     if (signal.aborted) return null;
     throw isClaimRefusal(error) ? refusal(error, config) : error;

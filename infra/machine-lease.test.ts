@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import type { Redis } from 'ioredis';
+import { listMachines } from '#scheduler/machines/machines.ts';
+import { Store } from '#scheduler/store/store.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { type Config, loadConfig } from './config.ts';
+import { claimMachine } from './machine-lease.ts';
+
+let redis: TestRedis;
+let probe: Redis;
+let config: Config;
+const home = mkdtempSync(path.join(os.tmpdir(), 'pie-claim-'));
+before(async () => {
+  redis = await TestRedis.start();
+  probe = redis.connect();
+  config = loadConfig({ PIE_HOME: home, PIE_MACHINE: 'east', REDIS_URL: `unix:${redis.socket}` });
+  mkdirSync(config.runDirectory, { recursive: true });
+});
+after(async () => {
+  await redis.stop();
+  rmSync(home, { recursive: true, force: true });
+});
+
+const onTaken = (error: Error) => assert.fail(error);
+const claim = (signal = new AbortController().signal) => claimMachine(config, { onTaken, signal });
+
+/** A connection, or a lease that is renewed, would keep the supervisor from ending. */
+async function assertNothingLeft(): Promise<void> {
+  const alone = async () => String(await probe.client('LIST')).trim().split('\n').length === 1;
+  await eventually(alone, 'the connections of the claim have ended');
+  assert.deepEqual(await listMachines(new Store(probe)), []);
+}
+
+test('a claim that fails leaves neither a connection nor the name behind', async () => {
+  // The list of accepted certificates cannot be written.
+  const inTheWay = path.join(config.runDirectory, 'peers.json.new');
+  mkdirSync(inTheWay);
+  await assert.rejects(claim(), { code: 'EISDIR' });
+  rmSync(inTheWay, { recursive: true });
+  await assertNothingLeft();
+
+  const certificate = path.join(home, 'machine.pem');
+  writeFileSync(certificate, 'not a certificate');
+  await assert.rejects(claim());
+  rmSync(certificate);
+  await assertNothingLeft();
+});
+
+test('a start that is stopped during its claim gives the name back', async () => {
+  assert.equal(await claim(AbortSignal.abort()), null);
+  await assertNothingLeft();
+  const release = await claim();
+  assert.equal((await listMachines(new Store(probe))).length, 1);
+  await release?.();
+  await assertNothingLeft();
+});
