@@ -1,7 +1,7 @@
 import { type AbortSignalLike, abortable, abortError, aborter, throwIfAborted } from './abort.ts';
 import { InferletError } from './errors.ts';
 import { sleep } from './inferlet.ts';
-import { runtime } from './raw.ts';
+import { runtime, settle } from './raw.ts';
 
 /** An asynchronous task that ends early when the signal is aborted: it passes the signal to `generate`, `fetch` and other calls. */
 export type Task<T> = (signal: AbortSignalLike) => Promise<T>;
@@ -24,19 +24,21 @@ export async function withTimeout<T>(
     );
   throwIfAborted(options.signal);
   using timer = aborter(options.signal);
-  const sleeping = runtime.sleep(Math.min(Math.ceil(milliseconds), 2 ** 31 - 1));
+  const over = aborter();
+  const sleeping = settle(runtime.sleep(Math.min(Math.ceil(milliseconds), 2 ** 31 - 1)), over.signal);
+  const abort = (reason: unknown) => {
+    if (!over.signal.aborted) timer.abort(reason);
+  };
   const text = `It took longer than ${milliseconds} ms.`;
-  void sleeping.read().then((outcome) => {
-    sleeping.drop();
-    if (outcome.tag === 'ok') timer.abort(new InferletError('deadline-exceeded', text));
-    // The timer failed because the invocation itself is over: abort the task with that error.
-    else timer.abort(InferletError.of(outcome.val));
-  });
+  // The host's timer fails only when the invocation itself is over: abort the task with that error.
+  void sleeping.then(() => abort(new InferletError('deadline-exceeded', text)), abort);
   const answer = task(timer.signal);
   try {
     return await abortable(answer, timer.signal);
   } finally {
     await ended([answer]);
+    // End the host's timer: it must not abort what the task has made with its signal and returned, such as a response.
+    over.abort();
   }
 }
 
