@@ -1,4 +1,4 @@
-import { type AbortSignalLike, abortable, abortError, aborter, throwIfAborted } from './abort.ts';
+import { type Aborter, type AbortSignalLike, abortable, abortError, aborter, throwIfAborted } from './abort.ts';
 import { InferletError } from './errors.ts';
 import { sleep } from './inferlet.ts';
 import { runtime, settle } from './raw.ts';
@@ -56,22 +56,30 @@ export async function race<T>(
 ): Promise<T> {
   if (tasks.length === 0) throw new InferletError('invalid-argument', 'A race needs at least one task.');
   throwIfAborted(options.signal);
-  using others = aborter(options.signal);
+  const others = new Set<Aborter>();
+  let winner: Aborter | undefined;
   let failure: { readonly cause: unknown } | undefined;
   const attempts = tasks.map(async (task) => {
+    using own = aborter(options.signal);
+    others.add(own);
     try {
-      return await task(others.signal);
+      const result = await task(own.signal);
+      winner ??= own;
+      return result;
     } catch (error) {
       failure ??= { cause: error };
       throw error;
     }
   });
   try {
-    return await abortable(Promise.any(attempts), options.signal);
+    const result = await abortable(Promise.any(attempts), options.signal);
+    // What the winner has made with its signal and returned, such as a response, goes on.
+    if (winner) others.delete(winner);
+    return result;
   } catch (error) {
     throw options.signal?.aborted ? abortError(options.signal) : failure ? failure.cause : error;
   } finally {
-    others.abort(new InferletError('cancelled', 'Another task was faster.'));
+    for (const other of others) other.abort(new InferletError('cancelled', 'Another task was faster.'));
     await ended(attempts);
   }
 }
