@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { affinityKey } from '#scheduler/policies/placement.ts';
@@ -231,6 +232,22 @@ describe('PieClient', () => {
       code: 'idempotency-in-flight',
       invocation: id,
     });
+  });
+
+  it('attaches also when its wait for the answer was longer than its time for retries', async () => {
+    const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
+    try {
+      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey, reconnectMs: 100 });
+      const known = new Set((await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id));
+      const asked = wired.invokeAndWait('echo', { prompt: 'a' });
+      const attempt = await platform.attempt(await platform.submitted('echo', known));
+      await sleep(200);
+      proxy.cut();
+      const [outcome] = await Promise.all([asked, attempt.succeed(7)]);
+      assert.equal(outcome.output, 7);
+    } finally {
+      await proxy.stop();
+    }
   });
 
   it('sends the affinity of an invocation', async () => {

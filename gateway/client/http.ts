@@ -91,13 +91,17 @@ export class Http {
   /**
    * Retries transient failures (a refused connection, a restarting store), with growing pauses, until the attempt succeeds, fails
    * for good, or `reconnectMs` have passed.
+   *
+   * @param patient when true, they count from the first failure: it may come after a long wait, at the latest when `fetch` of Node
+   * gives up a request that has had no answer for 300 s
    */
-  async retrying<T>(attempt: () => Promise<T>, signal?: AbortSignal): Promise<T> {
-    const giveUpAt = performance.now() + this.reconnectMs;
+  async retrying<T>(attempt: () => Promise<T>, signal?: AbortSignal, patient = false): Promise<T> {
+    let giveUpAt = patient ? undefined : performance.now() + this.reconnectMs;
     for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
       try {
         return await attempt();
       } catch (error) {
+        giveUpAt ??= performance.now() + this.reconnectMs;
         if (!(error instanceof PieError) || !error.retryable || performance.now() + pauseMs > giveUpAt) throw error;
       }
       await pause(pauseMs, signal);

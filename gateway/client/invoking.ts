@@ -80,6 +80,7 @@ export async function invokeForOutcome(
     options,
     () => http.json<Outcome>(path, { ...request, patient: true }),
     (id) => outcomeOf(new InvocationStream(http, id, null, '0', { signal: options.signal, headers })),
+    true,
   );
 }
 
@@ -112,15 +113,18 @@ export function preferring(options: { readonly cancelOnDisconnect?: boolean }): 
 /**
  * Sends until it succeeds or fails for good. A request whose answer was lost has still made its invocation: the gateway refuses the retry
  * as in flight, and the client attaches. With a caller's own key the first refusal is final: it may concern another request.
+ *
+ * @param patient true when the answer may come late; see `Http.retrying`
  */
 function attaching<T>(
   http: Http,
   options: InvokeOptions,
   send: () => Promise<T>,
   attach: (id: string) => Promise<T>,
+  patient = false,
 ): Promise<T> {
   let own = options.idempotencyKey === undefined;
-  return http.retrying(async () => {
+  const attempt = async (): Promise<T> => {
     try {
       return await send();
     } catch (error) {
@@ -129,7 +133,8 @@ function attaching<T>(
       own = true;
       throw error;
     }
-  }, options.signal);
+  };
+  return http.retrying(attempt, options.signal, patient);
 }
 
 function requestOf(input: unknown, options: InvokeOptions, headers: Record<string, string>): RequestOptions {
