@@ -12,6 +12,7 @@ import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { failureOf, value } from '../testing/outcome.ts';
 import { Account } from '../workers/account.ts';
+import { WorkerPool } from '../workers/pool.ts';
 import { TextService, type TextUser } from './service.ts';
 
 const MIB = 1 << 20;
@@ -222,5 +223,19 @@ describe('the text service', () => {
     assert.deepEqual((await Promise.all(pending)).map(failureOf), ['closed', 'closed']);
     assert.equal(failureOf(await service.check(user(), ' '.repeat(5000))), 'closed');
     assert.equal(service.workers, 0);
+  });
+});
+
+describe('a pool of workers', () => {
+  it('answers the jobs for which no thread can be started', async () => {
+    const pool = new WorkerPool<string, string>({
+      // Node refuses this program where it fails when the kernel refuses a thread.
+      ...{ program: new URL('https://127.0.0.1/worker.js'), noun: 'the text', heapMb: 16, readable: () => [] },
+      ...{ maxWorkers: 1, idleMs: 1000, deadlineMs: 1000, maxBytes: MIB, endCancelled: false },
+    });
+    const outcomes = await Promise.all(['a', 'b'].map((request) => pool.run({ ...user(), bytes: 1, request })));
+    assert.deepEqual(outcomes.map(failureOf), ['unavailable', 'unavailable']);
+    assert.equal(pool.workers, 0);
+    await pool.close();
   });
 });

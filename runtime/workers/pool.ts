@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 import type { Account } from './account.ts';
 import { type Posted, type ThreadOptions, WorkerThread } from './thread.ts';
 
@@ -170,9 +171,17 @@ export class WorkerPool<Request, Value> {
   async #run(waiting: Waiting<Request, Value>): Promise<void> {
     const { account, resolve } = waiting;
     const tenant = this.#tenants.get(waiting.tenant);
+    let thread: WorkerThread<Request, Value>;
+    try {
+      thread = this.#thread();
+    } catch (error) {
+      // The kernel may refuse a thread.
+      const text = `the worker for ${this.#options.noun} cannot start: ${unexpected(error)}`;
+      resolve(err(handlerError('unavailable', text)));
+      return;
+    }
     this.#busy++;
     if (tenant) tenant.running++;
-    const thread = this.#thread();
     waiting.thread = thread;
     const outcome = await thread.run(waiting, this.#options.deadlineMs, (cpuMs) => account.charge(cpuMs));
     this.#busy--;
