@@ -298,6 +298,27 @@ describe('releases', () => {
     );
   });
 
+  test('one round looks at some of many removed functions, and the next rounds at the others', async (t) => {
+    const { store, removals } = scheduler;
+    const { redis: client, keys } = store;
+    const names = Array.from({ length: 600 }, (_, i) => `f${i}`);
+    for (const name of names) {
+      const version = { name, version: 'v', tenant: 'strangers', manifest: { name }, componentHash: 'none' };
+      await client.hset(keys.removedVersions('strangers', name), 'v', JSON.stringify(version));
+      await client.sadd(keys.unfinished('strangers', name, 'v'), 'waits');
+      await client.hset(keys.removals, `strangers/${name}`, 'drain');
+    }
+    const sent = t.mock.method(store, 'script');
+    await removals.sweep();
+    assert.ok(sent.mock.callCount() <= 64, `${sent.mock.callCount()} versions in one round`);
+    for (const name of names) await client.del(keys.unfinished('strangers', name, 'v'));
+    for (let rounds = 0; (await client.hlen(keys.removals)) > 0; rounds++) {
+      assert.ok(rounds < 100, 'some are never looked at');
+      await removals.sweep();
+    }
+    assert.deepEqual(await client.keys(keys.removedVersions('strangers', '*')), []);
+  });
+
   test('the reaper of another process finishes a removal', async () => {
     const a = await deploy('left');
     const running = await begin(a);

@@ -20,6 +20,8 @@ const CANCELS_AT_ONCE = 32;
 const CANCELS_PER_ROUND = 1000;
 /** Interval after which one process repeats the cancels of invocations that have not ended. */
 const CANCEL_AGAIN_MS = 5000;
+/** Versions and cancels after which a round ends, since the reaper waits for it: a tenant may have removed thousands of versions. */
+const STEPS_PER_ROUND = 64;
 
 /** Invocations of a removed version that have not ended. */
 export interface Draining {
@@ -44,6 +46,10 @@ export interface RemovalsOptions {
 export class Removals {
   readonly #options: RemovalsOptions;
   readonly #store: Store;
+  /** The pass over all functions with removed versions with which the next round goes on. */
+  #pass = this.#members();
+  /** The last round; the next one begins after it. */
+  #round: Promise<void> = Promise.resolve();
 
   constructor(options: RemovalsOptions) {
     this.#options = options;
@@ -83,27 +89,75 @@ export class Removals {
     );
   }
 
-  /** One round: deletes each removed version that has drained, and cancels invocations of versions removed with `now`. */
-  async sweep(): Promise<void> {
-    const removals = await this.#store.call((redis) => redis.hgetall(this.#store.keys.removals));
-    const members = Object.keys(removals);
-    for (const member of members.filter((one) => !one.includes('@'))) {
-      const { tenant, name } = fromMember(member);
+  /**
+   * One round: deletes removed versions that have drained, and cancels invocations of versions removed with `now`. Of many functions it looks
+   * at some, and the next round goes on with the others.
+   */
+  sweep(): Promise<void> {
+    const round = this.#round.then(() => this.#sweep());
+    this.#round = round.catch(() => undefined);
+    return round;
+  }
+
+  async #sweep(): Promise<void> {
+    for (let steps = 0; steps < STEPS_PER_ROUND; ) {
+      const next = await this.#pass.next();
+      if (next.done === true) {
+        this.#pass = this.#members();
+        return;
+      }
       try {
-        const cancels = members.some((one) => one.startsWith(`${member}@`)) && (await this.#mayCancel(member));
-        await this.#settle(tenant, name, (version) => cancels && removals[`${member}@${version}`] === 'now');
+        steps += await this.#sweepOne(next.value);
       } catch (error) {
+        steps += 1;
         this.#options.onError?.(error);
       }
     }
   }
 
+  /** The functions with removed versions, read in parts. */
+  async *#members(): AsyncGenerator<string, void, undefined> {
+    let cursor = '0';
+    do {
+      const [next, entries] = await this.#store.call((redis) =>
+        redis.hscan(this.#store.keys.removals, cursor, 'COUNT', STEPS_PER_ROUND),
+      );
+      cursor = next;
+      // Each field is followed by its value. Fields `<tenant>/<name>@<version>` mark versions whose invocations are to be cancelled.
+      yield* entries.filter((entry, i) => i % 2 === 0 && !entry.includes('@'));
+    } while (cursor !== '0');
+  }
+
+  /** Returns the number of steps. */
+  async #sweepOne(member: string): Promise<number> {
+    const { tenant, name } = fromMember(member);
+    const removed = await this.#removed(tenant, name);
+    const marked = await this.#marked(member, removed);
+    const cancels = marked.size > 0 && (await this.#mayCancel(member));
+    return 1 + (await this.#finish(removed, (version) => cancels && marked.has(version)));
+  }
+
+  /** The versions of a function that were removed with `now`. */
+  async #marked(member: string, removed: readonly FunctionVersion[]): Promise<ReadonlySet<string>> {
+    if (removed.length === 0) return new Set();
+    const fields = removed.map(({ version }) => `${member}@${version}`);
+    const marks = await this.#store.call((redis) => redis.hmget(this.#store.keys.removals, ...fields));
+    return new Set(removed.flatMap(({ version }, i) => (marks[i] === 'now' ? [version] : [])));
+  }
+
   async #settle(tenant: string, name: string, cancel: (version: string) => boolean): Promise<readonly Draining[]> {
-    for (const version of await this.#removed(tenant, name)) {
-      if (cancel(version.version)) await this.#cancelAll(version);
+    await this.#finish(await this.#removed(tenant, name), cancel);
+    return this.draining(tenant, name);
+  }
+
+  /** Deletes those that have drained. Returns the number of versions and of cancels. */
+  async #finish(removed: readonly FunctionVersion[], cancel: (version: string) => boolean): Promise<number> {
+    let steps = removed.length;
+    for (const version of removed) {
+      if (cancel(version.version)) steps += await this.#cancelAll(version);
       await this.#drop(version);
     }
-    return this.draining(tenant, name);
+    return steps;
   }
 
   async #drop(version: FunctionVersion): Promise<void> {
@@ -127,13 +181,16 @@ export class Removals {
     if (reply === 1) await this.#options.onGone?.(version);
   }
 
-  async #cancelAll({ tenant, name, version }: FunctionVersion): Promise<void> {
+  /** Returns the number of cancels. */
+  async #cancelAll({ tenant, name, version }: FunctionVersion): Promise<number> {
     const key = this.#store.keys.unfinished(tenant, name, version);
-    const ids = (await this.#store.call((redis) => redis.srandmember(key, CANCELS_PER_ROUND))).values();
+    const unfinished = await this.#store.call((redis) => redis.srandmember(key, CANCELS_PER_ROUND));
+    const ids = unfinished.values();
     const work = async () => {
       for (const id of ids) await this.#options.cancel(id, CANCEL_REASON);
     };
     await Promise.all(Array.from({ length: CANCELS_AT_ONCE }, work));
+    return unfinished.length;
   }
 
   /** True for one process per `CANCEL_AGAIN_MS`, which repeats the cancels. */
