@@ -134,7 +134,9 @@ class History {
         if (running === undefined) return;
         this.#open = this.#open.filter((other) => other !== running);
         const ended =
-          pick % 4 === 0 ? ({ event: 'error', code: 'trap', message: 'x' } as const) : ({ event: 'result' } as const);
+          pick % 4 === 0
+            ? ({ event: 'error', code: 'trap', message: text.slice(0, 500) } as const)
+            : ({ event: 'result' } as const);
         const terminal = { ...ended, data: JSON.stringify({ output: text.slice(0, 5000) }) };
         await invocations.finish(running.id, running.epoch, running.seq + 1, terminal, null);
         return;

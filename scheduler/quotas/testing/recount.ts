@@ -17,8 +17,8 @@ export async function recount(
 ): Promise<number> {
   let bytes = 0;
   for (const id of invocations) {
-    const [status, arrival] = await redis.hmget(keys.invocation(id), 'status', 'arrival');
-    if (status != null) bytes += COST.record;
+    const [status, arrival, message] = await redis.hmget(keys.invocation(id), 'status', 'arrival', 'message');
+    if (status != null) bytes += COST.record + lengthOf(message ?? '');
     if (status === 'queued' || status === 'running') {
       const [job] = await redis.hmget(`${keys.jobs}:${id}`, 'data');
       // A child has no job. The job's data begins with the arrival number, which the submission did not have.

@@ -72,8 +72,8 @@ local function keepInput(a, record)
   return #job
 end
 
--- Gives the bytes of the record, the events, the kept input and the outcome their expiry, and releases the bytes of the job, the
--- unread messages and the question.
+-- Gives the bytes of the record with its failure's message, the events, the kept input and the outcome their expiry, and releases the bytes of
+-- the job, the unread messages and the question.
 local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   local account, holder = record.account, 'i:' .. a.id
   local held = account and tonumber(redis.call('HGET', accountKey(account), holder) or nil)
@@ -85,7 +85,7 @@ local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   local others = tonumber(record.inputBytes or 0) + tonumber(record.inboxBytes or 0) + tonumber(record.questionBytes or 0)
   local events = held - RECORD_BYTES - others + EVENT_BYTES + #a.data
   holdUntilLater(account, events + keptInputBytes, a.now + a.eventsMs)
-  holdUntilLater(account, RECORD_BYTES, a.now + a.recordMs)
+  holdUntilLater(account, RECORD_BYTES + #a.message, a.now + a.recordMs)
   if outcomeBytes > 0 then
     holdUntilLater(account, outcomeBytes, a.now + a.resultsMs)
   end
