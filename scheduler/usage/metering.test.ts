@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { Usage } from '../invocations/types.ts';
-import { SPANS, type Span } from '../quotas/windows.ts';
+import { SPANS, type Span, spanNumber } from '../quotas/windows.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -173,13 +173,8 @@ describe('metering', () => {
   test('the latest counters of idle functions are removed, and their usage is kept', async () => {
     now = START;
     scheduler = openTestScheduler(redis, { clock: () => now });
-    const { store, invocations, usage } = scheduler;
+    const { store, usage } = scheduler;
     const account = store.keys.account('acme');
-    const runOnce = async (name: string) => {
-      const record = submission({ tenant: 'acme', function: name, submittedAt: now });
-      await invocations.create(record);
-      await invocations.fail(record.id, 'internal', 'over');
-    };
     try {
       for (let minute = 0; minute < 12; minute++) {
         for (let i = 0; i < 40; i++) await runOnce(`f${minute}-${i}`);
@@ -199,6 +194,46 @@ describe('metering', () => {
       await scheduler.close();
     }
   });
+
+  test('usage of many functions is read in several calls, so that none holds up Redis', async (t) => {
+    now = START;
+    scheduler = openTestScheduler(redis, { clock: () => now });
+    const { store, usage } = scheduler;
+    try {
+      await countMany('hour', 5, 600);
+      const sent = t.mock.method(store, 'script');
+      const rows = await usage.spans('acme', 'hour', START - 4 * 3_600_000, now, 'functions');
+      assert.equal(rows.length, 5 * 600 + 1);
+      assert.equal(new Set(rows.map((row) => `${row.at} ${row.function}`)).size, rows.length);
+      const replies = (await Promise.all(sent.mock.calls.map((call) => call.result))) as unknown[][][];
+      const fields = replies.map((reply) => reply.reduce((sum, window) => sum + window.length / 2, 0));
+      assert.ok(Math.max(...fields) < 2000, `fields of each call: ${fields}`);
+    } finally {
+      await scheduler.close();
+    }
+  });
+
+  /** Runs one invocation that fails. */
+  async function runOnce(name: string): Promise<void> {
+    const record = submission({ tenant: 'acme', function: name, submittedAt: now });
+    await scheduler.invocations.create(record);
+    await scheduler.invocations.fail(record.id, 'internal', 'over');
+  }
+
+  /** Runs the function `first`, and copies its counts to `functions` others in the last windows of that length. */
+  async function countMany(span: Span, windows: number, functions: number): Promise<void> {
+    const { redis: client, keys } = scheduler.store;
+    const keyOf = (number: number) => `${keys.account('acme')}:usage:${span}:${number}`;
+    await runOnce('first');
+    now += 60_000;
+    // The counts of a minute join those of longer windows once the next minute counts.
+    await runOnce('first');
+    const last = spanNumber(span, START);
+    const counts = await client.hgetBuffer(keyOf(last), 'first');
+    assert.ok(counts);
+    const fields = Array.from({ length: functions }, (_, i) => [`f${i}`, counts]).flat();
+    for (let i = 0; i < windows; i++) await client.hset(keyOf(last - i), ...fields);
+  }
 
   /** A client that follows an invocation gets the record's usage when the platform ends it. */
   async function toldAtTheEnd(id: string): Promise<void> {
