@@ -213,6 +213,33 @@ describe('metering', () => {
     }
   });
 
+  test('a span counts a bounded number of functions one by one, and the others together', async () => {
+    now = START;
+    scheduler = openTestScheduler(redis, { clock: () => now });
+    const { store, usage } = scheduler;
+    try {
+      await countMany('day', 1, 2046);
+      for (const name of ['late', 'later', 'late', 'first']) await runOnce(name);
+      now += 60_000;
+      await runOnce('tomorrow');
+      const day = `${store.keys.account('acme')}:usage:day:${spanNumber('day', START)}`;
+      assert.equal(await store.redis.hlen(day), 2049);
+      const [whole] = await usage.spans('acme', 'day', START, START, 'tenant');
+      assert.equal(whole?.counts.failed, 6);
+      const rows = await usage.spans('acme', 'day', START, START, 'functions');
+      const failed = (name: string) => rows.find((row) => row.function === name)?.counts.failed;
+      assert.deepEqual([failed('first'), failed('-'), failed('late')], [3, 3, undefined]);
+      const hour = await usage.spans('acme', 'hour', START, START, 'functions');
+      assert.deepEqual(hour.map((row) => [row.function, row.counts.failed]).sort(), [
+        ['first', 3],
+        ['late', 2],
+        ['later', 1],
+      ]);
+    } finally {
+      await scheduler.close();
+    }
+  });
+
   /** Runs one invocation that fails. */
   async function runOnce(name: string): Promise<void> {
     const record = submission({ tenant: 'acme', function: name, submittedAt: now });

@@ -1,6 +1,6 @@
 -- Usage by windows of UTC: hashes `<account>:usage:<window>:<number of the window>`, with a field `*` for the tenant and one for each of
--- its functions. Each value is a MessagePack array: requests, invocations, succeeded, failed, cancelled, then the METERED_FIELDS of
--- metered.ts. All are whole numbers (tokens, µs, page-ms), so that sums are exact.
+-- its functions, up to a bound. Each value is a MessagePack array: requests, invocations, succeeded, failed, cancelled, then the
+-- METERED_FIELDS of metered.ts. All are whole numbers (tokens, µs, page-ms), so that sums are exact.
 -- The hash `<account>:usage:latest` holds each field's counts of its last minute, followed by the number of that minute. A script adds them
 -- to the windows that contain that minute when it counts in a later minute; readers add them when they read. So most calls write one hash
 -- instead of four. Once a minute, a script moves and drops some older fields, so that the hash does not keep every function that ever ran.
@@ -78,15 +78,31 @@ local function readCounts(account, fn, window, now)
 end
 
 -- Adds a field's last minute to the windows that hold it.
-local function addToWindows(account, field, latest)
+local addToWindows
+
+do
+-- Maximum functions that a window counts one by one. A tenant has fewer at a time, but may deploy and remove functions for ever, and the counts
+-- of removed ones stay. The counts of further functions are added up in OTHERS, which is no name of a function.
+local MAX_FIELDS, OTHERS = 2048, '-'
+
+local function fieldIn(key, field)
+  if field == '*' or redis.call('HLEN', key) < MAX_FIELDS or redis.call('HEXISTS', key, field) == 1 then
+    return field
+  end
+  return OTHERS
+end
+
+function addToWindows(account, field, latest)
   for window, kept in pairs(KEPT_MS) do
     local key = windowKey(account, window, latest[COUNTS + 1] * MINUTE_MS)
     local there = redis.call('EXISTS', key) == 1
-    redis.call('HSET', key, field, cmsgpack.pack(addCounts(unpackCounts(redis.call('HGET', key, field)), latest)))
+    local counted = fieldIn(key, field)
+    redis.call('HSET', key, counted, cmsgpack.pack(addCounts(unpackCounts(redis.call('HGET', key, counted)), latest)))
     if not there then
       redis.call('PEXPIRE', key, kept)
     end
   end
+end
 end
 
 -- The counts of a field in this minute. Counts of an earlier minute are first added to their windows.
