@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import { DEFAULT_LIMITS } from '../app/context.ts';
 import type { LogOptions } from '../app/control.ts';
 import { Bodies } from '../app/http/bodies.ts';
@@ -114,6 +115,21 @@ describe('logs of invocations filtered by status', () => {
     await assert.rejects(Array.fromAsync(lines), /too many bytes at once/);
     // Longer than the reads take: none of them is under way any more.
     await sleep(200);
+    assert.equal(bodies.heldBytes, 0);
+  });
+
+  it('take memory for each log that a stream follows, until it ends', async () => {
+    const names = Array.from({ length: 100 }, (_, i) => `quiet-${i}`);
+    const bodies = new Bodies({ ...DEFAULT_LIMITS, heldBodyBytes: 200_000 });
+    const following = { cursor: null, follow: true, limit: 100, level: 'debug' } as const;
+    const follow = (signal: AbortSignal) =>
+      Array.fromAsync(readLogs({ ...source, names: async () => names }, following, signal, bodies.roomFor('t')));
+    const leave = new AbortController();
+    const first = follow(leave.signal);
+    await eventually(() => bodies.heldBytes >= 50_000, 'the first stream follows its logs');
+    await assert.rejects(follow(quiet), /too many bytes at once/);
+    leave.abort();
+    assert.deepEqual(await first, []);
     assert.equal(bodies.heldBytes, 0);
   });
 });

@@ -16,6 +16,8 @@ const OPENED_AT_ONCE = 8;
 const CHARACTER_BYTES = 2;
 /** Bytes of a line's other members. */
 const LINE_BYTES = 256;
+/** Memory for following one log. */
+const FOLLOWED_BYTES = 512;
 /** Maximum lines that one request examines, so that a filter without matches ends. Looking up states costs more. */
 const MAX_LOOKED_AT = 100_000;
 const MAX_LOOKED_UP = 20_000;
@@ -40,7 +42,7 @@ export interface LogSource {
  * Log lines that pass the filters: the last `limit` lines after the cursor, oldest first, and fewer when they exceed 4 Mi characters. With
  * `follow`, then live lines until the signal aborts. Lines of several functions come in the order of their time.
  *
- * @param memory counts the lines that wait for the reader
+ * @param memory counts the lines that wait for the reader, and the logs that it follows
  * @throws StoreError, and the errors of `memory`
  */
 export async function* readLogs(
@@ -91,6 +93,7 @@ async function* readHeld(
   yield* past.splice(0).slice(0, options.limit).reverse();
   held.free();
   if (!options.follow) return;
+  held.hold(FOLLOWED_BYTES * names.length);
   const counted = {
     read: (lines: readonly LogLine[]) => held.hold(total(lines)),
     passed: (line: LogLine) => held.give(total([line])),

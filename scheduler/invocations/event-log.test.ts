@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Scheduler } from '../scheduler.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import { durably, losingWrites } from '../store/testing/lost-writes.ts';
@@ -349,5 +350,29 @@ describe('event log', () => {
     const last = { after: lines[1]?.cursor ?? '', limit: 10 };
     assert.deepEqual(await reader.logs.oldest('default', 'talker', last), lines.slice(2));
     assert.deepEqual(await reader.logs.newest('default', 'talker', { before: lines[2]?.cursor, limit: 1 }), [lines[1]]);
+  });
+
+  test('an idle reader of many logs looks at some of them in turn, since wake-ups can be lost', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const names = Array.from({ length: 40 }, (_, i) => `idle-${i}`);
+    const read = t.mock.method(reader.logs, 'oldest');
+    /** Resolves when the reader has made its reads: it makes each one in the turn in which the one before ends. */
+    const rests = async (reads: number) => {
+      while (read.mock.callCount() < reads) await nextTurn();
+      await Promise.all(read.mock.calls.map((call) => call.result));
+      await nextTurn();
+      assert.equal(read.mock.callCount(), reads);
+    };
+    const abort = new AbortController();
+    const following = Array.fromAsync(reader.logs.follow('default', async () => names, new Map(), abort.signal));
+    await rests(40);
+    for (const reads of [56, 72, 80, 96]) {
+      t.mock.timers.tick(5000);
+      await rests(reads);
+    }
+    const looked = read.mock.calls.slice(40, 80).map((call) => call.arguments[1]);
+    assert.deepEqual(looked.sort(), names.toSorted());
+    abort.abort();
+    assert.deepEqual(await following, []);
   });
 });

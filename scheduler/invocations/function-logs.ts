@@ -38,7 +38,10 @@ export interface WaitingLines {
 export const LOG_BEGINNING = '0-0';
 /** Lines of one read. A stalled reader keeps them in memory. */
 const READ_COUNT = 64;
+/** Without a wake-up for that long a reader looks at some logs, in turn, since wake-ups can be lost. */
 const IDLE_READ_MS = 5000;
+/** Logs of one such look: hundreds of readers that looked at all logs of a tenant with many functions would keep Redis busy. */
+const IDLE_READ_LOGS = 16;
 
 /** Logs of functions, over all their invocations: about the last 2,000 lines, for a week. */
 export class FunctionLogs {
@@ -85,11 +88,12 @@ export class FunctionLogs {
     const wakeup = new Wakeup();
     const changed = new Set<string>();
     const stops = new Map<string, () => void>();
+    let idle = 0;
     try {
       while (!signal.aborted) {
         for (const name of await names()) {
-          changed.add(name);
           if (stops.has(name)) continue;
+          changed.add(name);
           const wake = () => {
             changed.add(name);
             wakeup.set();
@@ -110,6 +114,8 @@ export class FunctionLogs {
             }
           }
         } while (!signal.aborted && (changed.size > 0 || (await wakeup.wait(IDLE_READ_MS, signal))));
+        for (const name of [...stops.keys()].slice(idle, idle + IDLE_READ_LOGS)) changed.add(name);
+        idle = idle + IDLE_READ_LOGS < stops.size ? idle + IDLE_READ_LOGS : 0;
       }
     } finally {
       for (const stop of stops.values()) stop();
