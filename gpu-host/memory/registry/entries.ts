@@ -40,7 +40,9 @@ export class Entries<S extends Snapshot> {
   /** Undefined when nothing is kept on disk. */
   readonly #disk: EntriesDisk<S> | undefined;
   #shelves = new Map<string, Shelf<S>>();
-  #clock = 0;
+  /** Versions with pages in memory and their entries, least recently used first. */
+  readonly #inMemory = new Map<Version<S>, Entry<S>>();
+  #lastOrder = 0;
   #memoryPages = 0;
   #diskBytes = 0;
   readonly #saving = new SavingBytes();
@@ -61,8 +63,9 @@ export class Entries<S extends Snapshot> {
       transfer: { memory, bufferBytes: limits.bufferBytes },
       touch: (entry) => this.#touch(entry),
       checkMemoryRoom: (pages, loading) => this.#checkMemoryRoom(pages, loading),
-      keep: (version, snapshot) => {
+      keep: (entry, version, snapshot) => {
         version.snapshot = snapshot;
+        this.#inMemory.set(version, entry);
         this.#memoryPages += version.pages;
       },
       shrink: () => this.#shrink(),
@@ -131,13 +134,13 @@ export class Entries<S extends Snapshot> {
       nextPosition: snapshot.nextPosition,
       persistent,
       file,
-      order: ++this.#clock,
+      order: ++this.#lastOrder,
       snapshot,
       fileBytes: 0,
-      lastUse: this.#clock,
     };
     const entry = existing ?? entryOf({ tenant, kind, name }, version, false);
     entries.set(fileName, entry);
+    this.#inMemory.set(version, entry);
     const replaced = entry.current;
     entry.current = version;
     if (!persistent) this.#settle(entry, version);
@@ -255,11 +258,9 @@ export class Entries<S extends Snapshot> {
   /** Pages in memory by tenant, without those of `leaving` and those that are also on disk. */
   #fixedPages(leaving: ReadonlySet<Version<S>>): Map<string, number> {
     const held = new Map<string, number>();
-    for (const entry of this.known()) {
-      for (const version of versionsOf(entry)) {
-        if (!version.snapshot || version === spare(entry) || leaving.has(version)) continue;
-        held.set(entry.tenant, (held.get(entry.tenant) ?? 0) + version.pages);
-      }
+    for (const [version, entry] of this.#inMemory) {
+      if (version === spare(entry) || leaving.has(version)) continue;
+      held.set(entry.tenant, (held.get(entry.tenant) ?? 0) + version.pages);
     }
     return held;
   }
@@ -274,18 +275,15 @@ export class Entries<S extends Snapshot> {
 
   /** Drops pages that are also on disk, least recently used first and those with a lease last, until the limit holds. */
   #shrink(): void {
-    while (this.#memoryPages > this.#limits.maxMemoryPages) {
-      let oldest: { readonly version: Version<S>; readonly isLeased: boolean } | undefined;
-      for (const entry of this.known()) {
-        const version = spare(entry);
-        if (!version) continue;
-        const isLeased = entry.lease !== undefined && !entry.lease.ended;
-        const isBefore = oldest?.isLeased === isLeased ? version.lastUse < oldest.version.lastUse : !isLeased;
-        if (!oldest || isBefore) oldest = { version, isLeased };
-      }
-      if (!oldest) return;
-      this.#release(oldest.version);
+    const fits = () => this.#memoryPages <= this.#limits.maxMemoryPages;
+    const leased: Version<S>[] = [];
+    for (const [version, entry] of this.#inMemory) {
+      if (fits()) return;
+      if (version !== spare(entry)) continue;
+      if (entry.lease && !entry.lease.ended) leased.push(version);
+      else this.#release(version);
     }
+    for (const version of leased) if (!fits()) this.#release(version);
   }
 
   /**
@@ -380,8 +378,11 @@ export class Entries<S extends Snapshot> {
 
   #touch(entry: Entry<S>): Version<S> {
     const version = entry.current;
-    version.lastUse = ++this.#clock;
-    if (version.snapshot) this.#memory.used(version.snapshot);
+    if (version.snapshot) {
+      this.#inMemory.delete(version);
+      this.#inMemory.set(version, entry);
+      this.#memory.used(version.snapshot);
+    }
     return version;
   }
 
@@ -424,6 +425,7 @@ export class Entries<S extends Snapshot> {
     const { snapshot } = version;
     if (!snapshot) return;
     version.snapshot = undefined;
+    this.#inMemory.delete(version);
     this.#memoryPages -= version.pages;
     this.#memory.release(snapshot);
   }

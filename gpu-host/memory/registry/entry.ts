@@ -48,7 +48,6 @@ export interface Version<S> {
   snapshot: S | undefined;
   /** Bytes of its file; 0 while there is none. */
   fileBytes: number;
-  lastUse: number;
 }
 
 /** A file under a name's file name that cannot be used. */

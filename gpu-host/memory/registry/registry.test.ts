@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'node:test';
+import { Lease } from '../leases.ts';
 import { directoryNameOf } from './names.ts';
 import type { Caller } from './rights.ts';
 import { contentsOf, snapshotOf } from './testing/page-memory.ts';
@@ -303,6 +304,23 @@ test('pages that are also on disk give way to others, least recently used first'
   assert.equal(registry.stats().memoryPages, 7);
   registry.unexport('u', 'c');
   assert.deepEqual(await registry.importPages('t', 'a', requester, contentsOf), contentsOfA);
+});
+
+test('room for a large snapshot takes one look at each entry, and those with a lease stay', async (t) => {
+  const { registry } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 32 });
+  let looks = 0;
+  const [lasting, ended] = [new Lease(1, () => 0), new Lease(0, () => ++looks)];
+  const names = Array.from({ length: 16 }, (_, i) => `e${i}`);
+  for (const [i, name] of names.entries()) {
+    await registry.exportPages('t', name, snapshotOf(i, 2), true, memoryOnly);
+    registry.controlExport('t', name).lease = i === 0 ? lasting : ended;
+  }
+  looks = 0;
+  registry.exportPages('u', 'large', snapshotOf(16, 16), false, memoryOnly);
+  assert.equal(registry.stats().memoryPages, 32);
+  const dropped = names.filter((name) => registry.controlExport('t', name).snapshot === undefined);
+  assert.deepEqual(dropped, names.slice(1, 9));
+  assert.ok(looks <= names.length, `${looks} looks at ${names.length} entries`);
 });
 
 test('a tenant may save half of what the others leave of the disk, saves under way and damaged files included', async (t) => {

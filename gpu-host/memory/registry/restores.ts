@@ -13,8 +13,8 @@ export interface RestoringEntries<S extends Snapshot> {
   touch(entry: Entry<S>): Version<S>;
   /** @throws CallFault when memory has no room for `pages` pages beside the `loadingPages` that are on their way */
   checkMemoryRoom(pages: number, loadingPages: number): void;
-  /** Keeps the pages of a version from now on. */
-  keep(version: Version<S>, snapshot: S): void;
+  /** Keeps the pages of an entry's version from now on. */
+  keep(entry: Entry<S>, version: Version<S>, snapshot: S): void;
   /** Drops pages that are also on disk until the memory limit holds. */
   shrink(): void;
 }
@@ -97,7 +97,7 @@ export class Restores<S extends Snapshot> {
         checkOpen(requester);
         if (!isCurrent()) return undefined;
         const snapshot = restoration.finish(header.tokens, header.nextPosition);
-        this.#entries.keep(version, snapshot);
+        this.#entries.keep(entry, version, snapshot);
         try {
           return { result: use(snapshot, entry) };
         } finally {

@@ -42,7 +42,7 @@ function storedEntry<S>(header: FileHeader, fileBytes: number): Entry<S> {
   const { tenant, name, file, pages, tokens, nextPosition } = header;
   const version: Version<S> = {
     ...{ pages, tokens, nextPosition, persistent: true, file },
-    ...{ order: 0, snapshot: undefined, fileBytes, lastUse: 0 },
+    ...{ order: 0, snapshot: undefined, fileBytes },
   };
   return entryOf({ tenant, kind: kindOf(header), name }, version, true);
 }
