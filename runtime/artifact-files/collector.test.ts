@@ -132,6 +132,14 @@ describe('artifacts without a version', () => {
     await utimes(path, LONG_AGO, LONG_AGO);
     assert.deepEqual(await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(), []);
     assert.deepEqual(await names(), [name], 'this process has read the artifact');
+    const missing = 'd'.repeat(64);
+    assert.equal(await readArtifact(store, missing), null);
+    await utimes(join(store, await copied(name, missing)), LONG_AGO, LONG_AGO);
+    assert.deepEqual(
+      await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(),
+      [missing],
+      'this process notes no read of an artifact that is not there',
+    );
   });
 
   it('are removed while concurrent deploys succeed', async () => {

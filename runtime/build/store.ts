@@ -50,12 +50,18 @@ const readAt = new Map<string, number>();
 /** Reads an artifact for use, which protects it from removal for a while. Null when it is missing, incomplete, or has another hash. */
 export async function readArtifact(store: string, hash: string): Promise<Artifact | null> {
   const directory = join(store, hash);
+  const at = performance.now();
   // Set this before the first await, so that this process does not remove the artifact from here on.
-  readAt.set(directory, performance.now());
+  readAt.set(directory, at);
   const artifact = await readArtifactAsItIs(store, hash);
+  if (artifact === null) {
+    // A component whose build fails never has an artifact, and no collection would come to its entry.
+    if (readAt.get(directory) === at) readAt.delete(directory);
+    return null;
+  }
   const now = new Date();
   // Ignore errors: a process that may not write the folder cannot set its time.
-  if (artifact) await utimes(directory, now, now).catch(() => undefined);
+  await utimes(directory, now, now).catch(() => undefined);
   return artifact;
 }
 
