@@ -226,6 +226,10 @@ describe('releases', () => {
     const a = await deploy('gone');
     const b = await deploy('gone');
     const running = await begin(a);
+    for (const { version } of [a, b]) {
+      const run = { tenant: TENANT, function: 'gone', version };
+      await scheduler.admission.observe(run, { pages: { m: 4 }, memoryMb: 8 });
+    }
     assert.deepEqual(await removals.removeFunction(TENANT, 'gone'), [{ version: a.version, unfinished: 1 }]);
     assert.ok(!(await blobs.has(b.componentHash)), 'a version without invocations is deleted at once');
     assert.equal(await functions.resolve(TENANT, 'gone'), null);
@@ -381,7 +385,8 @@ describe('releases', () => {
   async function leftOf(name: string, versions: readonly FunctionVersion[]): Promise<string[]> {
     const { redis: client, keys } = scheduler.store;
     const of = await client.keys(`${keys.function(TENANT, name)}*`);
+    const learned = await client.keys(keys.learnedPages(TENANT, name, '*'));
     const blobs = await Promise.all(versions.map(({ componentHash }) => client.keys(`${keys.blob(componentHash)}*`)));
-    return [...of, ...blobs.flat()];
+    return [...of, ...learned, ...blobs.flat()];
   }
 });

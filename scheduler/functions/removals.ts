@@ -172,6 +172,7 @@ export class Removals {
         keys.blob(componentHash),
         keys.blobUsers(componentHash),
         keys.conduct(tenant, name, version.version),
+        keys.learnedPages(tenant, name, version.version),
       ],
       [
         ...[version.version, memberOf(tenant, name), blobUser(version)],

@@ -7,6 +7,7 @@
   KEYS[4] component (string)
   KEYS[5] users of the component (set)
   KEYS[6] how the version has behaved (hash)
+  KEYS[7] peaks learned from its runs (hash)
 
   ARGV[1] version
   ARGV[2] <tenant>/<name>
@@ -18,14 +19,14 @@
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../quotas/scripts/include/storage.lua"
-local removed, removals, unfinished, component, users, conduct = unpack(KEYS)
+local removed, removals, unfinished, component, users, conduct, learned = unpack(KEYS)
 if redis.call('HEXISTS', removed, ARGV[1]) == 0 then
   return -1
 end
 if redis.call('SCARD', unfinished) > 0 then
   return 0
 end
-redis.call('DEL', conduct)
+redis.call('DEL', conduct, learned)
 redis.call('HDEL', removed, ARGV[1])
 redis.call('HDEL', removals, ARGV[2] .. '@' .. ARGV[1])
 uncountComponent(ARGV[4], ARGV[5])
