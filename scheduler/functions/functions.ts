@@ -284,13 +284,14 @@ export class Functions {
 
   /** Every version of the tenant that may still run, deployed or draining, without its input schema. */
   async kept(tenant: string): Promise<FunctionVersion[]> {
-    // Reads the draining versions before and after the deployed ones, so a version that moves meanwhile is found in one of the reads.
-    const before = await this.#removed(tenant);
-    const names = await this.names(tenant);
-    const deployed = await this.#readAll(names.map((name) => ({ tenant, name })));
-    const after = await this.#removed(tenant);
-    const all = [...before, ...deployed.flatMap(({ versions }) => versions), ...after];
-    return [...new Map(all.map((version) => [blobUser(version), version])).values()];
+    const { keys } = this.#store;
+    // The account of components has a field `<name>@<version>` of every version until it is deleted, those of removed functions included.
+    const [names, counted] = await this.#store.call((redis) =>
+      Promise.all([redis.smembers(keys.functions(tenant)), redis.hkeys(`${keys.account(tenant)}:components`)]),
+    );
+    const versions = counted.filter((field) => field.includes('@'));
+    const all = new Set([...names, ...versions.map((version) => version.slice(0, version.lastIndexOf('@')))]);
+    return (await inParts([...all].sort(), (name) => this.#keptOf(tenant, name))).flat();
   }
 
   /** Bytes of the records of a tenant's versions; `MAX_RECORD_BYTES` bounds them. */
@@ -320,19 +321,20 @@ export class Functions {
     return inParts(names, ({ tenant, name }) => this.read(tenant, name));
   }
 
-  /** A tenant's draining versions. */
-  async #removed(tenant: string): Promise<FunctionVersion[]> {
+  /** Every version of one function that may still run. */
+  async #keptOf(tenant: string, name: string): Promise<FunctionVersion[]> {
     const { keys } = this.#store;
-    const members = await this.#store.call((redis) => redis.hkeys(keys.removals));
-    // Members `<tenant>/<name>@<version>` mark versions whose invocations are to be cancelled.
-    const names = members
-      .filter((member) => !member.includes('@'))
-      .map(fromMember)
-      .flatMap((member) => (member.tenant === tenant ? [member.name] : []));
-    const texts = await inParts(names, (name) =>
-      this.#store.call((redis) => redis.hvals(keys.removedVersions(tenant, name))),
+    // One transaction, because a version that is removed or redeployed moves from one hash to the other.
+    const replies = await this.#store.call((redis) =>
+      redis.multi().hgetall(keys.function(tenant, name)).hgetall(keys.removedVersions(tenant, name)).exec(),
     );
-    return texts.flat().map(parseListed);
+    const [deployed = {}, draining = {}] = (replies ?? []).map(([error, fields]) => {
+      // A version that were left out would lose the values of its secrets.
+      if (error) throw error;
+      return fields as Record<string, string>;
+    });
+    const texts = Object.entries(deployed).flatMap(([field, text]) => (field.startsWith(VERSION_FIELD) ? [text] : []));
+    return [...texts, ...Object.values(draining)].map(parseListed);
   }
 
   /** A function as an entry of a tenant's list. The whole function is read only when `live` serves no version. */

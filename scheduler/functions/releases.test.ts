@@ -268,6 +268,24 @@ describe('releases', () => {
     );
   });
 
+  test("all of a tenant's versions are found, and the removals of all tenants are not read for that", async (t) => {
+    const { store, functions, removals, invocations } = scheduler;
+    const [a, b, c] = [await deploy('drains'), await deploy('drains'), await deploy('whole')];
+    const running = [await begin(a), await begin(c)];
+    await removals.removeVersion(TENANT, 'drains', a.version);
+    await removals.removeFunction(TENANT, 'whole');
+    const sent = t.mock.method(store.redis, 'sendCommand');
+    const kept = (await functions.kept(TENANT)).filter(({ name }) => name === 'drains' || name === 'whole');
+    const read = sent.mock.calls.flatMap(({ arguments: [command] }) => command.args.map(String));
+    assert.deepEqual(kept, [b, a, c]);
+    assert.ok(read.includes(store.keys.removedVersions(TENANT, 'whole')));
+    assert.ok(!read.includes(store.keys.removals));
+    for (const id of running) await invocations.fail(id, 'internal', 'over');
+    await removals.sweep();
+    await removals.removeFunction(TENANT, 'drains');
+    assert.equal(await store.redis.hlen(store.keys.removals), 0);
+  });
+
   test('a version that no alias serves can be removed, and --now cancels its waiting invocations', async () => {
     const { removals, functions } = scheduler;
     const a = await deploy('one');
