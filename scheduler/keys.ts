@@ -142,6 +142,8 @@ export interface Keys {
   blob(hash: string): string;
   /** Set: function versions that use a component. */
   blobUsers(hash: string): string;
+  /** Set with a TTL: prefixes of the accounts that count an uploaded component which their tenants' deploys still build. */
+  blobUploads(hash: string): string;
   /** String with a TTL: the reply to a build request. */
   build(id: string): string;
   /** Channel: the reply to a build request is stored. */
@@ -299,6 +301,7 @@ export function createKeys(prefix = 'pie'): Keys {
     releaseChannel: at('releases'),
     blob: (hash) => at('blob', hash),
     blobUsers: (hash) => at('blob', hash, 'users'),
+    blobUploads: (hash) => at('blob', hash, 'uploads'),
     build: (id) => at('build', id),
     buildChannel: (id) => at('build', id, 'channel'),
     buildTurns: at('build-turns'),

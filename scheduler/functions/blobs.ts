@@ -38,13 +38,12 @@ export class Blobs {
       );
     }
     const hash = createHash('sha256').update(bytes).digest('hex');
-    const { keys } = this.#store;
     const payload = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
     const now = this.#store.clock();
     const reply = await this.#store.script(
       SCRIPTS.put,
-      [keys.blob(hash), keys.blobUsers(hash)],
-      [payload, unusedMs, now, keys.account(tenant), hash],
+      this.#keys(hash),
+      [payload, unusedMs, now, this.#store.keys.account(tenant), hash],
       BLOB_DEADLINE_MS,
     );
     throwBytesQuota(reply, now);
@@ -60,10 +59,14 @@ export class Blobs {
     return (await this.#store.call((redis) => redis.exists(this.#store.keys.blob(hash)))) === 1;
   }
 
-  /** Removes bytes that no function version uses; false when they are used or not there. */
+  /** Removes bytes that neither a function version nor another tenant's upload needs; false when they are needed or not there. */
   async remove(tenant: string, hash: string, deadlineMs?: number): Promise<boolean> {
+    const args = [this.#store.keys.account(tenant), hash, this.#store.clock()];
+    return (await this.#store.script(SCRIPTS.remove, this.#keys(hash), args, deadlineMs)) === 1;
+  }
+
+  #keys(hash: string): string[] {
     const { keys } = this.#store;
-    const args = [keys.account(tenant), hash];
-    return (await this.#store.script(SCRIPTS.remove, [keys.blob(hash), keys.blobUsers(hash)], args, deadlineMs)) === 1;
+    return [keys.blob(hash), keys.blobUsers(hash), keys.blobUploads(hash)];
   }
 }

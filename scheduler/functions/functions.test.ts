@@ -47,6 +47,29 @@ describe('functions and components', () => {
     assert.equal(await blobs.get(hash), null);
   });
 
+  test("a tenant's refused deploy removes no bytes that another tenant's deploy needs", async () => {
+    const { blobs, functions, store } = scheduler;
+    const bytes = new Uint8Array([3]);
+    const hash = await blobs.put('one', bytes);
+    await blobs.put('two', bytes);
+    assert.ok(!(await blobs.remove('two', hash)));
+    assert.ok(await blobs.has(hash), 'the first tenant still builds');
+    assert.ok(await blobs.remove('one', hash), 'the last upload takes the bytes with it');
+
+    await blobs.put('one', bytes);
+    await blobs.put('two', bytes);
+    assert.ok((await functions.put({ ...version('shared', hash), tenant: 'one' })).ok);
+    assert.ok(!(await blobs.remove('two', hash)), 'a version uses them');
+    assert.equal(await store.redis.exists(store.keys.blobUploads(hash)), 0);
+    await scheduler.removals.removeFunction('one', 'shared');
+    assert.ok(!(await blobs.has(hash)));
+
+    await blobs.put('one', bytes);
+    await blobs.put('two', bytes);
+    await store.redis.zadd(`${store.keys.account('one')}:redis-ends`, Date.now() - 1, `u:${hash}`);
+    assert.ok(await blobs.remove('two', hash), 'the upload of the first tenant has ended');
+  });
+
   test('equal content is the same version, and an alias serves the last deployed version', async () => {
     const { functions, blobs, store } = scheduler;
     const one = await blobs.put('default', new Uint8Array([1]));

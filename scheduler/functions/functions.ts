@@ -152,6 +152,7 @@ export class Functions {
         keys.deployed,
         ...[keys.storedUsage(tenant), keys.fileUsage(tenant), keys.fileExpiries(tenant)],
         keys.reply(randomUUID()),
+        keys.blobUploads(componentHash),
       ],
       [
         name,

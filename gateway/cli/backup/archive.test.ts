@@ -178,6 +178,7 @@ const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
   },
   ...{ function: true, aliasHistory: true, removedVersions: true, unfinished: false, conduct: true, removals: true },
   ...{ removalRound: false, deployed: true, releaseChannel: false, blob: true, blobUsers: true, build: false },
+  ...{ blobUploads: false },
   ...{ buildChannel: false, buildTurns: false, reply: false, tenants: true, tenant: true, apiKey: true },
   ...{ apiKeys: true, audit: true, guardedAudit: true, secrets: true, secretValues: true, secretPins: false },
   ...{ account: true, accountRepairs: false, indexSum: true, indexOwner: false, storedValues: true },
@@ -193,8 +194,8 @@ describe('what a backup has', () => {
     const hash = 'a'.repeat(64);
     for (const [kind, isWanted] of Object.entries(KINDS)) {
       const made = keys[kind as keyof Keys];
-      const arguments_ =
-        kind === 'blob' || kind === 'blobUsers' || kind === 'apiKey' ? [hash] : ['acme', 'name', 'third'];
+      const ofHash = ['blob', 'blobUsers', 'blobUploads', 'apiKey'].includes(kind);
+      const arguments_ = ofHash ? [hash] : ['acme', 'name', 'third'];
       const key = typeof made === 'string' ? made : (made as (...names: string[]) => string)(...arguments_);
       const name = key.slice('p:'.length) + (kind === 'account' ? ':usage:day:20000' : '');
       assert.equal(isKept(name), isWanted, `${kind}: ${name}`);

@@ -3,6 +3,7 @@
 
   KEYS[1] component (string)
   KEYS[2] users of the component (set)
+  KEYS[3] accounts that hold an upload of the component (set)
   ARGV[1] bytes
   ARGV[2] how long they are kept without a user, ms
   ARGV[3] now, ms
@@ -23,6 +24,8 @@ if redis.call('SCARD', KEYS[2]) == 0 and redis.call('HEXISTS', accountKey(accoun
 end
 if redis.call('HEXISTS', accountKey(account), holder) == 1 then
   endHolder(account, holder, now + tonumber(ARGV[2]))
+  redis.call('SADD', KEYS[3], account)
+  redis.call('PEXPIRE', KEYS[3], ARGV[2])
 end
 if redis.call('EXISTS', KEYS[1]) == 1 then
   if redis.call('SCARD', KEYS[2]) == 0 then

@@ -11,6 +11,7 @@
   KEYS[7] deployed functions (set)
   KEYS[8..10] usage of the tenant's stored values, usage and expiries of its files, see ../../quotas/scripts/include/storage.lua
   KEYS[11] the reply to this call, see ../../store/scripts/once.lua
+  KEYS[12] accounts that hold an upload of the component (set)
 
   ARGV[1] name
   ARGV[2] version
@@ -94,6 +95,7 @@ if refusal then
   return {-4, unpack(refusal)}
 end
 redis.call('ZREM', account .. ':redis-ends', upload)
+redis.call('SREM', KEYS[12], account)
 
 redis.call('PERSIST', component)
 countComponent(account, ARGV[1] .. '@' .. version, bytes, #ARGV[3], onDisk)
