@@ -5,13 +5,17 @@ import type { AppEnv, AppSettings } from '../context.ts';
 import { type ApiDocument, apiPage } from '../docs/api-page.ts';
 import { errorIndex, errorPage } from '../docs/error-pages.ts';
 import { guideIndex, guidePage } from '../docs/guide-page.ts';
+import { escapeHtml } from '../docs/html.ts';
 import { inferletPage } from '../docs/inferlet-page.ts';
 import { PICTURE } from '../docs/pictures.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { bytesAnswer, htmlAnswer, jsonAnswer } from '../http/answer.ts';
+import { bytesAnswer, htmlAnswer, textAnswer } from '../http/answer.ts';
 import { DEFAULT_POLICY } from '../http/common-headers.ts';
 import type { App } from './define.ts';
+
+/** Stands for a request's origin in a text that is made for all requests. No host has this name (RFC 2606). */
+const ANY_ORIGIN = 'http://origin.invalid';
 
 /** `/openapi.json` and the documentation pages. */
 export function docsRoutes(app: App, settings: AppSettings): void {
@@ -20,27 +24,31 @@ export function docsRoutes(app: App, settings: AppSettings): void {
     scheme: 'bearer',
     description: 'An API key, `pie_…`',
   });
-  const describe = (c: Context<AppEnv>) => ({
-    openapi: '3.1.0',
-    info: {
-      title: 'Pie API',
-      version: settings.version,
-      description:
-        'Deploy inferlets, programs that drive LLM inference themselves, and invoke them. Events of an invocation come as `id` (sequence), `event` (`start`, `message`, `log`, `metric`, `result` or `error`) and `data` (JSON); a stream never ends without `result` or `error`.',
-    },
-    servers: [{ url: new URL(c.req.url).origin }],
-  });
-  app.get('/openapi.json', (c) => jsonAnswer(c, app.getOpenAPI31Document(describe(c))));
-  app.get('/docs', (c) =>
-    htmlAnswer(c, apiPage(app.getOpenAPI31Document(describe(c)) as ApiDocument, new URL(c.req.url).origin)),
-  );
+  const describe = (origin: string) =>
+    app.getOpenAPI31Document({
+      openapi: '3.1.0',
+      info: {
+        title: 'Pie API',
+        version: settings.version,
+        description:
+          'Deploy inferlets, programs that drive LLM inference themselves, and invoke them. Events of an invocation come as `id` (sequence), `event` (`start`, `message`, `log`, `metric`, `result` or `error`) and `data` (JSON); a stream never ends without `result` or `error`.',
+      },
+      servers: [{ url: origin }],
+    });
+  // Clients without a key may ask for these texts as often as they like, and it takes many milliseconds to make one.
+  const description = forEachOrigin((origin) => JSON.stringify(describe(origin)), JSON.stringify);
+  const page = forEachOrigin((origin) => apiPage(describe(origin) as ApiDocument, origin), escapeHtml);
+  let schema: string | undefined;
+  app.get('/openapi.json', (c) => textAnswer(c, description(c), 200, { 'content-type': 'application/json' }));
+  app.get('/docs', (c) => htmlAnswer(c, page(c)));
   // Editors read the schema from any origin, without a key.
-  app.get('/pie.schema.json', (c) =>
-    jsonAnswer(c, manifestJsonSchema(), 200, {
+  app.get('/pie.schema.json', (c) => {
+    schema ??= JSON.stringify(manifestJsonSchema());
+    return textAnswer(c, schema, 200, {
       'content-type': 'application/schema+json',
       'access-control-allow-origin': '*',
-    }),
-  );
+    });
+  });
   app.get('/docs/inferlet', (c) => htmlAnswer(c, inferletPage(reference)));
   app.get('/docs/guides', (c) => htmlAnswer(c, guideIndex()));
   app.get('/docs/guides/:name', (c) => {
@@ -66,4 +74,16 @@ export function docsRoutes(app: App, settings: AppSettings): void {
       });
     return htmlAnswer(c, errorPage(code));
   });
+}
+
+/** Makes a text at its first use; each use then puts the origin of its request in, encoded as the text needs it. */
+function forEachOrigin(
+  make: (origin: string) => string,
+  encode: (origin: string) => string,
+): (c: Context<AppEnv>) => string {
+  let parts: readonly string[] | undefined;
+  return (c) => {
+    parts ??= make(ANY_ORIGIN).split(encode(ANY_ORIGIN));
+    return parts.join(encode(new URL(c.req.url).origin));
+  };
 }
