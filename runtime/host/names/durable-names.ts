@@ -57,9 +57,17 @@ export async function makeDurable(
     if (copy && !place.val && owner?.host !== own.name) return durableAlready(used, shared, copy);
     if (!place.val && removal) return err(nothingNamed(used.name));
     const side = place.val ? inferlet.others.at(place.val.connection, queue.name) : here;
+    const free = ({ pages }: Imported) => {
+      if (pages.length > 0) side.device.freePages(side.queue, pages);
+    };
     // The own host may hold the call until it has memory for the pages.
-    const opened = await (place.val ? answered(open(side)) : open(side));
-    if (opened.tag === 'err') return isNotFound(opened) && copy ? durableAlready(used, shared, copy) : opened;
+    const opening = open(side);
+    const opened = await (place.val ? answered(opening) : opening);
+    if (opened.tag === 'err') {
+      // A host that answers too late has mapped the pages all the same.
+      void opening.then((late) => late.tag === 'ok' && free(late.val));
+      return isNotFound(opened) && copy ? durableAlready(used, shared, copy) : opened;
+    }
     const { pages, tokens, nextPosition } = opened.val;
     try {
       const access = await accessOf(used, side);
@@ -72,7 +80,7 @@ export async function makeDurable(
         durable.write(content, () => inferlet.stopped),
       );
     } finally {
-      if (pages.length > 0) side.device.freePages(side.queue, pages);
+      free(opened.val);
     }
   });
 }

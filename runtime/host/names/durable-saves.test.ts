@@ -6,7 +6,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { TestInferlet } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
-import { list, load, makeDurable, pages, refused, remove, save } from './testing/calls.ts';
+import { list, load, MODEL, makeDurable, pages, refused, remove, save } from './testing/calls.ts';
 import { DurableHosts } from './testing/durable-hosts.ts';
 
 describe('saves beside durable names', () => {
@@ -100,6 +100,28 @@ describe('saves beside durable names', () => {
     value(await makeDurable(other, 'n'));
     await hosts.kill('east');
     value(await load(await hosts.at('west'), 'n'));
+  });
+
+  it('hold no pages at another host that answered too late', async (t) => {
+    hosts.fresh();
+    const maker = await hosts.at('east');
+    value(await save(maker, pages(maker, 2), 'n'));
+    const guest = await hosts.at('west');
+    const { device } = guest.inferlet.others.at(hosts.connection('east'), MODEL);
+    const importPages = device.importPages.bind(device);
+    const go = Promise.withResolvers<void>();
+    let answer: ReturnType<typeof importPages> | undefined;
+    device.importPages = (...args) => {
+      const { setTimeout: later } = globalThis;
+      // The wait for the answer begins with the next timer. Here it is over at once.
+      t.mock.method(globalThis, 'setTimeout', (end: () => void) => later(end, 0), { times: 1 });
+      answer = go.promise.then(() => importPages(...args));
+      return answer;
+    };
+    assert.match(await refused(makeDurable(guest, 'n')), /^unavailable: .*did not answer within/);
+    go.resolve();
+    assert.equal(value(await answer!).pages.length, 2);
+    assert.equal(device.heldPages, 0);
   });
 
   it('leave the replaced file as it was when the store cannot note them', async () => {
