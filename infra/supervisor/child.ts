@@ -54,7 +54,14 @@ export class Child {
 
   /** @param restarts how often the supervisor has restarted this child */
   static async spawn(spec: ChildSpec, log: LineLog, restarts = 0): Promise<Child> {
-    return new Child(spec, log, restarts, spec.watch === undefined ? null : await socketPair());
+    const pair = spec.watch === undefined ? null : await socketPair();
+    try {
+      return new Child(spec, log, restarts, pair);
+    } catch (error) {
+      // The system refused the process, for example for lack of memory: the supervisor tries again.
+      for (const socket of pair ?? []) socket.destroy();
+      throw error;
+    }
   }
 
   private constructor(spec: ChildSpec, log: LineLog, restarts: number, pair: [Socket, Socket] | null) {

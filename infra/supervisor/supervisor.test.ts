@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import readline from 'node:readline';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import type { ChildSpec } from './child.ts';
+import { Child, type ChildSpec } from './child.ts';
 import { Supervisor, type SupervisorEvent } from './supervisor.ts';
 
 const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-supervisor-'));
@@ -279,4 +279,14 @@ test('a child that cannot be started is tried again', async () => {
   }
   await seen((event) => event.kind === 'ready' && event.restarted);
   await supervisor.stop([]);
+});
+
+test('a child that the system refuses to start leaves no descriptors', async () => {
+  // No system takes an argument of this length.
+  const refused = spec('refused', 'none', { args: ['x'.repeat(2 ** 22)], watch: WATCH });
+  const refuse = () => assert.rejects(Child.spawn(refused, { write: () => undefined }), { code: 'E2BIG' });
+  await refuse();
+  const before = readdirSync('/proc/self/fd').length;
+  for (let tries = 0; tries < 8; tries++) await refuse();
+  assert.ok(readdirSync('/proc/self/fd').length <= before);
 });

@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import type { Duplex } from 'node:stream';
 import { fileURLToPath } from 'node:url';
@@ -65,7 +65,14 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     background: background ? 'at first' : undefined,
   });
   // `detached` gives the process its own session: no terminal, and one process group to kill. Descriptor 3 is the channel.
-  const child = spawn(shell, args, { detached: true, stdio: ['pipe', 'ignore', 'pipe', 'pipe'], env: { ...env } });
+  let child: ChildProcess;
+  try {
+    child = spawn(shell, args, { detached: true, stdio: ['pipe', 'ignore', 'pipe', 'pipe'], env: { ...env } });
+  } catch (error) {
+    // The system refused the process, for example for lack of memory.
+    void group?.remove();
+    throw error;
+  }
   // Without descriptors, `spawn` yields neither a process nor a channel.
   const stream = child.stdio?.[CHANNEL] as Duplex | undefined;
   if (!stream) {

@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { constants } from 'node:os';
 import { StringDecoder } from 'node:string_decoder';
 import { setInterval as everyInterval } from 'node:timers/promises';
@@ -74,13 +74,20 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
     ...{ cpuSeconds, memoryMb, background: 'always' },
     group: group?.directory,
   });
-  const child = spawn(command.program, command.args, {
-    // Gives the process its own session: no terminal, and one process group to kill.
-    detached: true,
-    cwd: '/',
-    stdio: 'pipe',
-    env: { ...command.env },
-  });
+  let child: ChildProcessWithoutNullStreams;
+  try {
+    child = spawn(command.program, command.args, {
+      // Gives the process its own session: no terminal, and one process group to kill.
+      detached: true,
+      cwd: '/',
+      stdio: 'pipe',
+      env: { ...command.env },
+    });
+  } catch (error) {
+    // The system refused the process, for example for lack of memory.
+    void group?.remove();
+    throw error;
+  }
   let killed: unknown = null;
   const kill = (reason: unknown) => {
     killed ??= reason;

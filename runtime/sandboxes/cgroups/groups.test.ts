@@ -7,6 +7,7 @@ import path from 'node:path';
 import { after, afterEach, beforeEach, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { startSandbox } from '../../fleet/process.ts';
 import { confinedCommand } from '../command.ts';
 import { LimitPassed, layersFor, probeMachine, runConfined } from '../index.ts';
 import { handDown, moveIn, openDelegation } from './delegation.ts';
@@ -211,5 +212,23 @@ describe('a confined process whose group was ended for its memory (on a plain di
     } finally {
       rmSync(directory, { recursive: true });
     }
+  });
+});
+
+describe('the group of a process that the system refuses to start (on a plain directory)', () => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'pie-groups-'));
+  after(() => rmSync(directory, { recursive: true }));
+
+  it('is removed', async () => {
+    const layers = { ...layersFor('process', await probeMachine()), groups: new Groups(directory, []) };
+    // No system takes an argument of this length.
+    const main = 'x'.repeat(2 ** 22);
+    const running = runConfined(layers, { main, args: [], read: [] }, { timeoutMs: 60_000, memoryMb: 512 });
+    await assert.rejects(running, { code: 'E2BIG' });
+    const options = { layers, main, memoryMb: 512, poolMb: 64 };
+    assert.throws(() => startSandbox(options as never, {} as never), { code: 'E2BIG' });
+    // A removal first writes the file by which the kernel ends what is left. A plain directory keeps that file, and with it the group.
+    const removed = readdirSync(directory).map((name) => readdirSync(path.join(directory, name)));
+    assert.deepEqual(removed, [['cgroup.kill'], ['cgroup.kill']]);
   });
 });
