@@ -176,6 +176,28 @@ describe('artifacts without a version', () => {
     assert.deepEqual(platform.errors, []);
   });
 
+  it('are removed although the check of an earlier one fails', async () => {
+    const { hash, directory } = await testArtifact(await watComponent(ECHO), memoryPagesOf(DEFAULT_LIMITS.memoryMb));
+    const folder = await mkdtemp(join(tmpdir(), 'pie-artifacts-'));
+    try {
+      const [bad, good] = ['0'.repeat(64), '1'.repeat(64)];
+      for (const name of [bad, good]) {
+        await cp(directory, join(folder, name), { recursive: true });
+        const meta = await readFile(join(folder, name, 'artifact.json'), 'utf8');
+        await writeFile(join(folder, name, 'artifact.json'), meta.replaceAll(hash, name));
+      }
+      const isWanted = async (artifact: Artifact) => {
+        if (artifact.hash === bad) throw new Error('a version of another release');
+        return false;
+      };
+      const one = collector({ store: folder, isWanted });
+      await assert.rejects(one.round(), /another release/);
+      assert.deepEqual(await one.round(), [good]);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+
   it('stay while the scheduler does not answer', async () => {
     const before = await names();
     assert.ok(before.length > 0);

@@ -4,7 +4,7 @@ import { type Artifact, readArtifactAsItIs, removeUnusedArtifact } from '../buil
 export interface ArtifactCollectorOptions {
   /** Folder of artifacts. */
   readonly store: string;
-  /** Returns true when a version may still need an artifact. An error ends the round without removing the artifact. */
+  /** Returns true when a version may still need an artifact. After an error the artifact stays, and the next round goes on behind it. */
   readonly isWanted: (artifact: Artifact) => Promise<boolean>;
   /** An artifact read within this time stays; an hour by default, many times the time from a deploy's build to its registration. */
   readonly unusedMs?: number;
@@ -59,11 +59,12 @@ export class ArtifactCollector {
     const removed: string[] = [];
     for (const name of looked) {
       if (this.#stopped) break;
+      // Noted first: the next round goes on behind an artifact whose check fails.
+      this.#last = name;
       // No launch can use an incomplete artifact.
       const artifact = await readArtifactAsItIs(store, name);
       const wanted = artifact !== null && (await isWanted(artifact));
       if (!wanted && (await removeUnusedArtifact(store, name, unusedMs))) removed.push(name);
-      this.#last = name;
     }
     return removed;
   }
