@@ -77,7 +77,8 @@ export async function restoreState(version: string, home: string): Promise<void>
     await rm(folder, { recursive: true });
   }
   const records = JSON.parse(await readFile(path.join(stored, 'invocations.json'), 'utf8')) as StoredRecord[];
-  await withOwnRedis(loadConfig(environment), { create: false }, (settings) =>
+  const signal = AbortSignal.timeout(60_000);
+  await withOwnRedis(loadConfig(environment), { create: false, signal }, (settings) =>
     withRedis(settings, undefined, (redis) => write(redis, records)),
   );
 }

@@ -15,6 +15,7 @@ import { RestoreMark } from '#scheduler/machines/restore-mark.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { seal } from '#scheduler/secrets/sealing.ts';
 import { Store } from '#scheduler/store/store.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { freePort } from '../../local/platform.ts';
 import { toFailure } from '../failure.ts';
@@ -261,6 +262,35 @@ describe('a backup', () => {
       /There is no platform in .*nowhere/,
     );
     assert.equal(existsSync(path.join(directory, 'nowhere')), false);
+  });
+
+  it('can be stopped while a Redis of its own starts, and then leaves nothing', async () => {
+    const folder = path.join(directory, 'slow');
+    const started = path.join(folder, 'started');
+    await mkdir(path.join(folder, 'home', 'redis'), { recursive: true });
+    // A Redis that loads its file for long.
+    const script = `#!/bin/sh\n[ "$1" = --version ] && exit 0\n: > '${started}'\nexec sleep 60\n`;
+    await writeFile(path.join(folder, 'redis-server'), script, { mode: 0o755 });
+    const own = { PIE_HOME: path.join(folder, 'home'), PIE_MACHINE: 'east' };
+    const at = path.join(directory, 'stopped');
+    const before = await readdir(directory);
+    const { PATH } = process.env;
+    process.env.PATH = `${folder}:${PATH}`;
+    try {
+      // The first one starts a Redis for the snapshot, the second one that of the home.
+      for (const env of [environment(source, 'old'), own]) {
+        const stopping = new AbortController();
+        const request = { release: '1', onProgress: () => undefined, signal: stopping.signal };
+        const backing = backUp({ ...request, file: at, environment: env });
+        await Promise.race([backing, eventually(() => existsSync(started), 'a Redis starts')]);
+        stopping.abort(new Error('enough'));
+        await assert.rejects(backing, /enough/);
+        assert.deepEqual(await readdir(directory), before);
+        await rm(started);
+      }
+    } finally {
+      process.env.PATH = PATH;
+    }
   });
 
   it('needs a Redis user that may take a snapshot', async () => {

@@ -44,7 +44,7 @@ export async function backUp(request: BackupRequest): Promise<BackupSummary> {
     throw new Failure(`${file} cannot be written.`, { why: cause.message, cause });
   });
   try {
-    const summary = await withOwnRedis(config, { create: false }, (settings) =>
+    const summary = await withOwnRedis(config, { create: false, signal: request.signal }, (settings) =>
       write(config, settings, handle, request, path.dirname(file)),
     );
     // A restore may have begun meanwhile.

@@ -5,8 +5,8 @@ import type { Config } from '#infra/config.ts';
 import { assertHomeFree, claimHome } from '#infra/home.ts';
 import { privateRedis } from '#infra/processes.ts';
 import type { RedisSettings } from '#infra/redis-settings.ts';
-import { Supervisor } from '#infra/supervisor/supervisor.ts';
 import { EXIT, Failure } from '../failure.ts';
+import { withProcess } from './with-process.ts';
 
 /** Prefix of the keys of every platform that `pie up` starts. */
 export const PREFIX = 'pie';
@@ -14,10 +14,11 @@ export const PREFIX = 'pie';
 /**
  * Runs the work with the Redis of the platform in this home. Starts a stopped private Redis for the time of the work.
  * @param create true to create a missing private Redis
+ * @param signal ends a private Redis that is not ready yet
  */
 export async function withOwnRedis<T>(
   config: Config,
-  { create }: { readonly create: boolean },
+  { create, signal }: { readonly create: boolean; readonly signal: AbortSignal },
   work: (settings: RedisSettings) => Promise<T>,
 ): Promise<T> {
   const { redis, home } = config;
@@ -31,12 +32,10 @@ export async function withOwnRedis<T>(
     });
   // A restore has claimed the home already. Without the claim, a start meanwhile would run a second Redis on the same files.
   const release = create ? () => undefined : claimHome(config);
-  const supervisor = new Supervisor({ logsDirectory: config.logsDirectory, report: () => undefined });
+  const { logsDirectory } = config;
   try {
-    await supervisor.start([privateRedis(config, redis)]);
-    return await work(redis);
+    return await withProcess(privateRedis(config, redis), { logsDirectory, signal }, () => work(redis));
   } finally {
-    await supervisor.stop([]);
     release();
   }
 }

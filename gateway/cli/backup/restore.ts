@@ -52,7 +52,7 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
     const isNew = !existsSync(config.home);
     try {
       await claimed(config, () =>
-        withOwnRedis(config, { create: true }, (settings) =>
+        withOwnRedis(config, { create: true, signal: request.signal }, (settings) =>
           withRedis(settings, undefined, async (redis) => {
             const mark = await marked(redis);
             try {

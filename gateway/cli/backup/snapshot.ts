@@ -7,8 +7,8 @@ import { Redis } from 'ioredis';
 import { snapshotRedis } from '#infra/processes.ts';
 import { redisOptions } from '#infra/redis.ts';
 import { type RedisSettings, shownRedis } from '#infra/redis-settings.ts';
-import { Supervisor } from '#infra/supervisor/supervisor.ts';
 import { EXIT, Failure } from '../failure.ts';
+import { withProcess } from './with-process.ts';
 
 /** Longest silence of Redis, which sends a byte every ten seconds while it prepares the snapshot. */
 const SILENCE_MS = 60_000;
@@ -36,14 +36,8 @@ export async function withSnapshot<T>(
       await file.close();
     }
     const { spec, redis } = snapshotRedis(folder);
-    const supervisor = new Supervisor({ logsDirectory: folder, report: () => undefined });
-    try {
-      await supervisor.start([spec]);
-      const { db = 0 } = redisOptions({ redis: settings });
-      return await withRedis(redis, db, work);
-    } finally {
-      await supervisor.stop([]);
-    }
+    const { db = 0 } = redisOptions({ redis: settings });
+    return await withProcess(spec, { logsDirectory: folder, signal }, () => withRedis(redis, db, work));
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
