@@ -299,7 +299,7 @@ describe('children where memory and slots are short', () => {
     assert.deepEqual([JSON.parse(held), grown, ending.val.code], [{ ok: 6 }, { ok: 12 }, 'terminated']);
   });
 
-  it('end with a root that is terminated for its memory', async () => {
+  const terminated = async () => {
     const oldest = await platform.submit(family, { do: 'hold', pages: 2, next: { do: 'wait', pages: 13 } });
     await held(oldest);
     const idle = {
@@ -318,5 +318,25 @@ describe('children where memory and slots are short', () => {
     await eventually(async () => (await platform.freePages()) === 16, 'all pages are free');
     await eventually(() => platform.runtime.running === 0, 'nothing runs');
     assert.deepEqual(platform.errors, []);
+  };
+
+  it('end with a root that is terminated for its memory', terminated);
+
+  it('end with a terminated root also while they are launched', async (t) => {
+    const { fleet } = platform.runtime;
+    const of = fleet.of.bind(fleet);
+    const [asked, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    t.mock.method(fleet, 'of', async (tenant: string, beside?: string) => {
+      if (beside !== undefined) {
+        asked.resolve();
+        await go.promise;
+      }
+      return of(tenant, beside);
+    });
+    try {
+      await Promise.all([terminated(), asked.promise]);
+    } finally {
+      go.resolve();
+    }
   });
 });

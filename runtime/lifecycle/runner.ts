@@ -205,7 +205,7 @@ export class InvocationRunner {
     if (run.depth === 0) run.family.pages.epoch = epoch;
     const found = { kvPages, tokens: { left, until }, usageBefore, queuedAt };
     const attempt: Attempt = { ...run, epoch, number, ...found, startedAt, clock, outbox, meter, observed };
-    const launched = await orStopped(launching.launched(begun.standing), signal);
+    const launched = await orStopped(launching.launched(begun.standing), signal, run.depth);
     try {
       if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
       observed?.launched(launched, launching.at);

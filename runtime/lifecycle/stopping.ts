@@ -61,16 +61,20 @@ export class Stopping {
   }
 }
 
-/** Waits for a launch, or for a reason to stop that makes it useless; an instance that comes after that is disposed of. */
+/**
+ * Waits for a launch, or for a reason to stop that makes it useless; an instance that comes after that is disposed of.
+ * @param depth generations between the invocation and its root
+ */
 export async function orStopped(
   launching: Promise<Launched | LaunchError>,
   signal: AbortSignal,
+  depth: number,
 ): Promise<Launched | LaunchError> {
   const stopped = Promise.withResolvers<LaunchError>();
   const onAbort = () => {
     const { code, message } = signal.reason as StopReason;
-    // A terminated attempt may be restarted; that is decided after it has begun.
-    if (code !== 'terminated') stopped.resolve(new LaunchError(code, message));
+    // A terminated root may be restarted; that is decided after it has begun. The end of a child's parent waits for the child.
+    if (code !== 'terminated' || depth > 0) stopped.resolve(new LaunchError(code, message));
   };
   if (signal.aborted) onAbort();
   else signal.addEventListener('abort', onAbort, { once: true });
