@@ -94,7 +94,8 @@ describe('the I/O of the guest library', () => {
 
   it('launches children, exchanges messages with them and reads their ends', async () => {
     const { failure, unknown, ...got } = await call(platform, 'library-io', { what: 'children' });
-    assert.deepEqual(got, { said: ['one!', 'two!'], result: 42, cancelled: 'cancelled', ids: true });
+    const aborted = 'cancelled: too late';
+    assert.deepEqual(got, { said: ['one!', 'two!'], result: 42, cancelled: 'cancelled', aborted, ids: true });
     assert.match(failure, /^dependency-failed: library-io \(inv_\w+\) failed: .*not-found: as was asked/);
     assert.match(unknown, /^(not-found|unsupported): .*no-such-function/);
   });

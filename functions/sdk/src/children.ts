@@ -33,7 +33,10 @@ export async function launch<Result = unknown>(
   throwIfAborted(signal);
   const wire = attempt(() => new WireChild(name, toJson(input ?? null)));
   try {
-    return new Child<Result>(wire, name, await abortable(settle(wire.started()), signal), signal);
+    const id = await abortable(settle(wire.started()), signal);
+    // Other tasks may have run since the child started, and have aborted the signal, before the child listens to it.
+    throwIfAborted(signal);
+    return new Child<Result>(wire, name, id, signal);
   } catch (error) {
     wire.drop();
     throw error;

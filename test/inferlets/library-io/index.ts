@@ -137,12 +137,23 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     await waiting.send('wait');
     waiting.cancel();
     const cancelled = await waiting.ending();
+    // Is aborted between the start of the child and the return of `launch`, which looks twice before.
+    let looks = 0;
+    const signal = {
+      get aborted() {
+        return ++looks > 2;
+      },
+      reason: 'too late',
+      addEventListener: () => undefined,
+      removeEventListener: () => undefined,
+    };
     return {
       said,
       result: await child.result(),
       failure: await fault(() => failing.result()),
       cancelled: cancelled.ok ? 'no' : cancelled.code,
       unknown: await fault(() => launch('no-such-function')),
+      aborted: await fault(() => launch('library-io', { what: 'child' }, { signal })),
       ids: child instanceof Child && child.id !== failing.id,
     };
   },
