@@ -194,3 +194,43 @@ test('inferlets that go on at once, and do not all fit, wait for their turn at t
   assert.equal(reads.fetched.length, 3 * asleep.length, 'each page was read once');
   assert.deepEqual(reads.read, [], 'the thread of the host read no page');
 });
+
+test('a fetch that waits for its turn lets others go when its inferlet ends', async () => {
+  const reads = new HeldReads();
+  const swap = { swapMemoryBytes: 0, swapDiskBytes: 1 << 20, openSwapFile: reads.openFile };
+  await using host = await startTestHost({ pageCount: PAGES, model: { ...swap, prefixCache: false } });
+  try {
+    const connection = await host.connect();
+    const text = [...PROMPT, ...PROMPT];
+    const sleeper = async (arrival: number, count: number) => {
+      const one = watched(connection, arrival);
+      const pages = must(one.inferlet.allocatePages(one.queue, count));
+      must(await fill(one, pages, text));
+      one.inferlet.setWaiting(true);
+      return { ...one, goOn: () => fill(one, pages, [40], text.length) };
+    };
+    // The frames do not suffice for the first two at once.
+    const [first, large, last] = [await sleeper(1, 3), await sleeper(2, PAGES - 2), await sleeper(3, 3)];
+    // Takes all frames, and gives them back.
+    const other = guest(connection, 4);
+    must(await fill(other, must(other.inferlet.allocatePages(other.queue, PAGES)), PROMPT));
+    await other.inferlet.close();
+    const results: ReturnType<typeof fill>[] = [];
+    for (const one of [first, large, last]) {
+      results.push(one.goOn());
+      await eventually(() => one.held.at(-1) === true);
+    }
+    assert.equal(reads.fetched.length, 3, 'only the first one reads the disk');
+    await large.inferlet.close();
+    const late = AbortSignal.timeout(30_000);
+    await eventually(() => reads.fetched.length === 6 || late.aborted);
+    assert.equal(reads.fetched.length, 6, 'the last one reads the disk beside the first');
+    reads.release();
+    const [ofFirst, ofLarge, ofLast] = await Promise.all(results);
+    assert.deepEqual(must(ofFirst!), must(ofLast!));
+    assert.equal(tagOf(ofLarge!), 'cancelled');
+  } finally {
+    // The host waits for its reads when it stops.
+    reads.release();
+  }
+});

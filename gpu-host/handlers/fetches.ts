@@ -51,10 +51,10 @@ export class Fetches {
 
   async #fetch(pages: PageSpace, absent: readonly Page[]): Promise<void> {
     const space = this.#preemption.spaceOf(pages);
-    const hasWaited = await this.#turn(absent.length);
+    const hasWaited = await this.#turn(absent.length, space);
     let isReading = false;
     try {
-      if (!space) return;
+      if (!space || hasWaited === null) return;
       const between = (move: () => void) => this.#between(space, move);
       // Others may have taken the frames meanwhile.
       if (hasWaited) await between(() => this.#memory.claim(pages, absent.length));
@@ -65,7 +65,7 @@ export class Fetches {
       // The calls meet the same refusal when they go on.
       if (!(error instanceof CallHeld || error instanceof CallFault)) unexpected(error);
     } finally {
-      this.#leave(absent.length);
+      if (hasWaited !== null) this.#leave(absent.length);
       pages.isFetching = false;
       pages.readsItself = isReading && absent.some(({ frame }) => frame < 0);
       if (space && !space.closed) this.#preemption.goOn(space);
@@ -83,12 +83,29 @@ export class Fetches {
     return this.#gaps.work(moveOpen, space.owner.tenant, space.port.meter);
   }
 
-  /** Resolves when a fetch of so many pages may read the disk: true when it had to wait. `leave` must follow. */
-  async #turn(frames: number): Promise<boolean> {
-    const waits = this.#waiting.length > 0 || !this.#hasRoom(frames);
-    if (waits) await new Promise<void>((start) => this.#waiting.push({ frames, start }));
-    else this.#enter(frames);
-    return waits;
+  /**
+   * Resolves when a fetch of so many pages may read the disk: true when it had to wait. `leave` must follow. Null when its space has ended
+   * while it waited.
+   */
+  #turn(frames: number, space: ModelSpace | undefined): Promise<boolean | null> {
+    if (this.#waiting.length === 0 && this.#hasRoom(frames)) {
+      this.#enter(frames);
+      return Promise.resolve(false);
+    }
+    return new Promise((resolve) => {
+      const start = () => {
+        space?.whenClosed.delete(drop);
+        resolve(true);
+      };
+      const waiting = { frames, start };
+      const drop = () => {
+        this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
+        resolve(null);
+        this.#startNext();
+      };
+      this.#waiting.push(waiting);
+      space?.whenClosed.add(drop);
+    });
   }
 
   #enter(frames: number): void {
@@ -99,6 +116,10 @@ export class Fetches {
   #leave(frames: number): void {
     this.#reading--;
     this.#frames -= frames;
+    this.#startNext();
+  }
+
+  #startNext(): void {
     for (let next = this.#waiting[0]; next && this.#hasRoom(next.frames); next = this.#waiting[0]) {
       this.#waiting.shift();
       this.#enter(next.frames);
