@@ -36,6 +36,8 @@ export interface Decoder {
   readonly late?: boolean;
   /** Log-probabilities of the last tokens, from decoders that were asked for them. */
   readonly logProbabilities?: readonly number[];
+  /** Counts the sequence's last tokens as tokens of the generation: another decoder chose them. */
+  skip?(tokens: number): void;
   /** Asks the device to end the current call; tokens decoded until then still arrive. For decoders that may set `late`. */
   halt?(): void;
   /** Ends decoding. `rollBack` drops what the device wrote beyond the accepted tokens (unneeded for a released sequence). */
@@ -295,6 +297,11 @@ class PenalizedDecoder implements Decoder {
     if (!this.#isHere) this.#guest.skip(tokens.length);
     this.#chosen.push(...tokens);
     return tokens;
+  }
+
+  skip(tokens: number): void {
+    this.#guest.skip(tokens);
+    this.#chosen.push(...this.#sequence.tokens.slice(-tokens));
   }
 
   halt(): void {

@@ -117,6 +117,8 @@ export class HealingDecoder implements Decoder {
   }
 
   next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
+    // The first token is a part of the generation, so processors and samplers of the other decoder must count it.
+    if (this.#decoder === this.#first) this.#rest.skip?.(1);
     this.#decoder = this.#decoder === undefined ? this.#first : this.#rest;
     return this.#decoder.next(left, pipe);
   }
