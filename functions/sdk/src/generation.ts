@@ -404,7 +404,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   /** Hands over the tokens that can no longer be part of a stop string. */
   #handOver(): number[] {
-    const waits = this.#scanner.held !== '' || this.finishReason === 'stop-string';
+    // A character that comes in several tokens may begin a stop string, too.
+    const goesOn = this.finishReason === undefined && !this.#scanner.idle;
+    const waits = goesOn || this.#scanner.held !== '' || this.finishReason === 'stop-string';
     const end = waits ? this.#undecided.findIndex(({ after }) => after >= this.text.length) : -1;
     const decided = this.#undecided.splice(0, end < 0 ? this.#undecided.length : end);
     for (const { token, logProbability } of decided) {
