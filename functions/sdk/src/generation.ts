@@ -426,9 +426,9 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return text;
   }
 
-  /** Ends with `reason` and returns the held-back text, cut at a stop string if the text's end completes one. */
+  /** Ends with `reason` and returns the held-back text, cut at a stop string if the text's end completes one. A complete text is not cut short. */
   #finish(reason: FinishReason): string {
-    this.finishReason = reason;
+    this.finishReason = this.#decoder?.over && reason !== 'stop-token' ? 'constraint' : reason;
     const { text, stop } = this.#scanner.push(this.#detokenizer?.finish() ?? '');
     if (stop !== undefined) {
       this.finishReason = 'stop-string';
