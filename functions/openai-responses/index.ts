@@ -127,7 +127,7 @@ async function conversationOf(input: Input): Promise<Conversation> {
   checkTools(tools);
   const items: readonly Item[] =
     typeof input.input === 'string' ? [{ role: 'user', content: input.input }] : input.input;
-  const spoken = items.flatMap((item, i) => messageOf(item, `input[${i}]`));
+  const spoken = turnsOf(items.flatMap((item, i) => messageOf(item, `input[${i}]`)));
   return {
     model,
     messages: instructions === undefined ? spoken : [{ role: 'system', content: instructions }, ...spoken],
@@ -146,6 +146,18 @@ async function constraintOf(model: string, format: Format | undefined): Promise<
   const { schema, name = '' } = format;
   if (!schema) throw new RequestError('`schema` is missing.', 'text.format.schema');
   return schemaConstraint(model, schema, `the schema "${name}"`, 'text.format.schema');
+}
+
+/** Joins the assistant's text and calls that follow each other: they are items of their own here, but one turn in chat templates. */
+function turnsOf(messages: readonly ChatMessage[]): ChatMessage[] {
+  const turns: ChatMessage[] = [];
+  for (const message of messages) {
+    const last = turns.at(-1);
+    const calls = message.tool_calls ?? [];
+    if (calls.length === 0 || last?.role !== 'assistant') turns.push(message);
+    else turns[turns.length - 1] = { ...last, tool_calls: [...(last.tool_calls ?? []), ...calls] };
+  }
+  return turns;
 }
 
 /** Converts an item to the form of chat templates. */

@@ -113,6 +113,45 @@ describe('openai-responses', () => {
     assert.notEqual(answered.output_text, '');
   });
 
+  it('reads the text and the calls of a turn as the chat API reads them', async () => {
+    const client = await openAiClient();
+    const said = 'Let me look.';
+    const calls = ['UTC', 'CET'].map((zone, i) => ({ id: `call_${i}`, zone: JSON.stringify({ zone }) }));
+    const { usage: expected } = await client.chat.completions.create({
+      model: CHAT,
+      messages: [
+        { role: 'user', content: QUESTION },
+        {
+          role: 'assistant',
+          content: said,
+          tool_calls: calls.map(({ id, zone }) => ({
+            id,
+            type: 'function' as const,
+            function: { name: 'get_time', arguments: zone },
+          })),
+        },
+        ...calls.map(({ id }) => ({ role: 'tool' as const, tool_call_id: id, content: '12:00' })),
+      ],
+      max_tokens: 1,
+    });
+    const { usage } = await client.responses.create({
+      model: CHAT,
+      input: [
+        { role: 'user', content: QUESTION },
+        { role: 'assistant', content: said },
+        ...calls.map(({ id, zone }) => ({
+          type: 'function_call' as const,
+          call_id: id,
+          name: 'get_time',
+          arguments: zone,
+        })),
+        ...calls.map(({ id }) => ({ type: 'function_call_output' as const, call_id: id, output: '12:00' })),
+      ],
+      max_output_tokens: 1,
+    });
+    assert.equal(usage?.input_tokens, expected?.prompt_tokens);
+  });
+
   it('writes JSON that fits the schema, and reports log-probabilities on request', async () => {
     const client = await openAiClient();
     const schema = {
