@@ -98,6 +98,22 @@ describe('openai-completions', () => {
     for (const [i, logprob] of rescored.entries()) assert.ok(Math.abs(logprob - (told[i] ?? 0)) < 1e-3);
   });
 
+  it('keeps the most probable alternative of those with one text', async () => {
+    const client = await openAiClient();
+    // Within these characters, the model expects other parts of characters, whose texts are all U+FFFD.
+    const prompt = '今天天气很好，我们去公园散步。🦊龘靐';
+    const bestOf = async (logprobs: number) => {
+      const request = { model: CHAT, prompt, echo: true, logprobs, max_tokens: 0 };
+      const [scored] = (await client.completions.create(request)).choices;
+      return (scored?.logprobs?.top_logprobs ?? []).map((top) => Math.max(...Object.values(top ?? { none: 0 })));
+    };
+    const [one, many] = [await bestOf(1), await bestOf(20)];
+    assert.ok(one.length > 10);
+    assert.equal(many.length, one.length);
+    for (const [i, best] of one.entries())
+      assert.ok(Math.abs(best - (many[i] ?? 1)) < 1e-3, `${i}: ${best}, ${many[i]}`);
+  });
+
   it('gives n choices, accepts several prompts, and repeats its output for a seed', async () => {
     const client = await openAiClient();
     const ask = async (n: number, prompt: string | string[] = PROMPT): Promise<string[]> => {

@@ -66,9 +66,19 @@ export function completionLogprobs(texts: TokenTexts, logs: readonly PromptLog[]
     // The first token of a text may lack its leading space.
     tokens: logs.map(({ token, adds }) => (adds !== '' && texts.text(token).endsWith(adds) ? adds : texts.text(token))),
     token_logprobs: logs.map(({ logprob }) => logprob),
-    top_logprobs: logs.map(({ top }) => top && Object.fromEntries(top.map((t) => [texts.text(t.token), t.logprob]))),
+    top_logprobs: logs.map(({ top }) => top && byText(texts, top)),
     text_offset: logs.map(({ at }) => at),
   };
+}
+
+/** Log-probabilities by the token's text, most probable first. Of several tokens with one text (parts of characters), the first one counts. */
+function byText(texts: TokenTexts, top: TokenLog['top']): Readonly<Record<string, number>> {
+  const found = new Map<string, number>();
+  for (const { token, logprob } of top) {
+    const text = texts.text(token);
+    if (!found.has(text)) found.set(text, logprob);
+  }
+  return Object.fromEntries(found);
 }
 
 /** States per call, bounded because they are embeds, which count against the inferlet's memory. */
