@@ -1,5 +1,6 @@
 import { type Constraint, detokenize, InferletError, jsonSchema, specialTokens, tokenize } from '@pie/inferlet';
 import { attempt, Compiled, settle, tokenize as tokenizer } from '@pie/inferlet/raw';
+import { markerTokenOf } from './marker.ts';
 import { RequestError } from './request.ts';
 
 /** A function that the model may call. */
@@ -18,7 +19,7 @@ export interface CallFormat {
   readonly close: string;
   /** Text that begins a call. */
   readonly marker: string;
-  /** The marker's token id if the marker is a special token, which the text omits. */
+  /** Id of the marker's first token if that is a special one, which the text omits. */
   readonly markerToken: number | undefined;
 }
 
@@ -31,8 +32,10 @@ export function callFormat(model: string): CallFormat {
   const { open, middle, close } = probe(model) ?? COMMON;
   const marker = open.split('{', 1)[0]?.trim() || open.trim();
   const ids = tokenize(marker, { model, special: true });
-  const hidden = ids.length === 1 && detokenize(ids, { model }) === '';
-  return { open, middle, close, marker, markerToken: hidden ? ids[0] : undefined };
+  const isHidden = (token: number) => detokenize([token], { model }) !== detokenize([token], { model, special: true });
+  const { bos, eos } = specialTokens(model);
+  const markerToken = markerTokenOf(ids, isHidden, bos === null ? eos : [...eos, bos]);
+  return { open, middle, close, marker, markerToken };
 }
 
 function probe(model: string): typeof COMMON | undefined {

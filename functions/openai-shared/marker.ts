@@ -1,0 +1,14 @@
+/**
+ * The token that begins a call, if it is a special one. The text omits such a token, so that no stop string finds it, whatever the marker has
+ * behind it (Mistral: `[TOOL_CALLS] [`).
+ *
+ * @param ids the marker's tokens
+ * @param ends the tokens that end a text: a model writes them without a call
+ */
+export function markerTokenOf(
+  [first]: readonly number[],
+  isHidden: (token: number) => boolean,
+  ends: readonly number[],
+): number | undefined {
+  return first !== undefined && isHidden(first) && !ends.includes(first) ? first : undefined;
+}
