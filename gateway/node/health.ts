@@ -17,7 +17,7 @@ export function runningChecks(runtimes: readonly RuntimeInfo[], now: number): He
   const taking = alive.filter(({ accepting }) => accepting === true);
   const asked = taking.length > 0 ? taking : alive;
   // Any of these runtimes may get the invocation.
-  const reach = asked.flatMap(({ gpuHosts = [] }) => (gpuHosts.length > 0 ? [hostCheck(gpuHosts, now)] : []));
+  const reach = asked.flatMap(({ gpuHosts }) => (gpuHosts === undefined ? [] : [hostCheck(gpuHosts, now)]));
   const worst = reach.find(({ ok }) => !ok) ?? reach[0];
   return worst === undefined ? [running] : [running, worst];
 }
