@@ -70,5 +70,11 @@ describe('the guest library on real models', () => {
       assert.equal(end?.data.code, 'inferlet-error');
       assert.equal(end?.data.message, 'half a character: \ufffd');
     });
+
+    it('refuses a message that has too many bytes for its characters', async () => {
+      const end = terminal(await invoke(await functionsPlatform(), 'sdk-faults', { long: 'é' }));
+      assert.equal(end?.data.code, 'inferlet-error');
+      assert.match(end?.data.message, /^limit-exceeded: the message has 1200000 bytes; 1048576 is the limit/);
+    });
   });
 });

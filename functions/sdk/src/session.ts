@@ -1,3 +1,4 @@
+import { toBytes } from './bytes.ts';
 import { InferletError } from './errors.ts';
 import { Inbox, type ReceiveOptions } from './inbox.ts';
 import { toJson } from './json.ts';
@@ -93,7 +94,7 @@ function enqueue(message: string | Uint8Array): Promise<void> {
       } catch (thrown) {
         const error = InferletError.from(thrown);
         // A message larger than the bound never fits.
-        if (error.code !== 'limit-exceeded' || size(message) > MAX_MESSAGE_BYTES) throw error;
+        if (error.code !== 'limit-exceeded' || toBytes(message).length > MAX_MESSAGE_BYTES) throw error;
       }
     }
   });
@@ -112,4 +113,3 @@ function enqueue(message: string | Uint8Array): Promise<void> {
 
 /** The platform's bound on one message. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
-const size = (message: string | Uint8Array): number => message.length;
