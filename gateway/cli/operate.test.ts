@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { MachineLease } from '#scheduler/machines/lease.ts';
@@ -23,8 +26,12 @@ describe('operator commands:', () => {
   });
   after(() => platform.stop());
 
-  function pie(args: readonly string[], watch?: (child: ChildProcess, stdout: string) => void): Promise<Result> {
-    const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
+  function pie(
+    args: readonly string[],
+    watch?: (child: ChildProcess, stdout: string) => void,
+    url = platform.url,
+  ): Promise<Result> {
+    const env = { ...process.env, PIE_URL: url, PIE_API_KEY: platform.apiKey };
     const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 60_000 });
     let stdout = '';
     let stderr = '';
@@ -136,6 +143,24 @@ describe('operator commands:', () => {
     assert.match(stderr, /inv_nothing/);
     const wrong = await Promise.all([pie(['cancel']), pie(['cancel', 'x', '--all'])]);
     for (const each of wrong) assert.equal(each.code, EXIT.usage);
+  });
+
+  it('cancel --all means every open invocation, however many there are', async () => {
+    // Stands for a gateway whose tenant has 51 pages of open invocations, which take long to make.
+    const gateway = createServer((request, response) => {
+      const from = Number(new URL(request.url ?? '', 'http://gateway').searchParams.get('cursor') ?? 0);
+      const invocations = Array.from({ length: 200 }, (_, i) => ({ id: `inv_${from + i}` }));
+      response.end(JSON.stringify({ invocations, cursor: from < 10_000 ? from + 200 : null }));
+    }).listen(0, '127.0.0.1');
+    await once(gateway, 'listening');
+    try {
+      const { port } = gateway.address() as AddressInfo;
+      const { stderr } = await pie(['cancel', '--all'], undefined, `http://127.0.0.1:${port}`);
+      assert.match(stderr, /Cancel 10200 invocations\?/);
+    } finally {
+      gateway.closeAllConnections();
+      gateway.close();
+    }
   });
 
   it('invoke passes on deadline, webhook, affinity and key, and status shows them', async () => {
