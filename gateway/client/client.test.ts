@@ -279,4 +279,29 @@ describe('PieClient', () => {
     );
     assert.deepEqual(seen, ['past', 'live']);
   });
+
+  it('follows logs over a broken connection, however many lines come meanwhile', async () => {
+    await platform.register({ name: 'chatty' });
+    const { id } = await client.submit('chatty', {});
+    const attempt = await platform.attempt(id);
+    const write = (...messages: number[]) =>
+      attempt.append(...messages.map((message) => ({ event: 'log' as const, data: { level: 'info', message } })));
+    const numbers = Array.from({ length: 301 }, (_, i) => i);
+    await write(0);
+    const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
+    const seen: number[] = [];
+    try {
+      const follower = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
+      for await (const { message } of follower.followLogs('chatty', { limit: 1 })) {
+        seen.push(Number(message));
+        if (message === '300') break;
+        if (message !== '0') continue;
+        proxy.cut();
+        await write(...numbers.slice(1));
+      }
+    } finally {
+      await proxy.stop();
+    }
+    assert.deepEqual(seen, numbers);
+  });
 });

@@ -21,6 +21,9 @@ export interface LogQuery extends CallOptions {
   readonly after?: string;
 }
 
+/** The gateway's maximum of past lines. */
+const MOST_LINES = 10_000;
+
 /** Stored lines of a function, or of all functions when null; oldest first. */
 export async function readLogs(http: Http, name: string | null, query: LogQuery): Promise<readonly LogEntry[]> {
   return (await http.json<{ logs: LogEntry[] }>(logsPath(name, query), common(query))).logs;
@@ -53,8 +56,8 @@ export async function* followLogs(
         if (frame.event !== 'log') continue;
         const entry = JSON.parse(frame.data) as LogEntry;
         cursor = entry.cursor;
-        // After a reconnect, fetch all missed lines.
-        limit = undefined;
+        // After a reconnect, fetch all missed lines: without a limit, the gateway sends only the newest ones.
+        limit = MOST_LINES;
         pauseMs = 50;
         yield entry;
       }

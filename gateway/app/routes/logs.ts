@@ -17,7 +17,13 @@ const MAX_LIMIT = 10_000;
 const CURSOR = /^\d{1,20}-\d{1,20}(@[a-z][a-z0-9-]{0,62})?$/;
 
 const logQuery = z.object({
-  limit: z.coerce.number().int().min(0).max(MAX_LIMIT).default(200).openapi({ description: 'Past lines at most' }),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .max(MAX_LIMIT)
+    .default(200)
+    .openapi({ description: 'Past lines at most; has no effect on a stream that `Last-Event-ID` resumes' }),
   level: z.enum(['debug', 'info', 'warn', 'error']).default('debug').openapi({ description: 'This level and worse' }),
   invocation: z.string().max(128).optional().openapi({ description: "Only this invocation's" }),
   status: z.enum(STATUSES).optional().openapi({ description: 'Only of invocations that are in this state now' }),
@@ -128,7 +134,7 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
 }
 
 function optionsOf(
-  { since, until, after, ...filters }: z.output<typeof logQuery>,
+  { since, until, after, limit, ...filters }: z.output<typeof logQuery>,
   lastEventId: string | undefined,
   follow: boolean,
 ): LogOptions {
@@ -138,6 +144,8 @@ function optionsOf(
     });
   return {
     ...filters,
+    // A browser takes a stream up again at the address of the first request. It must not miss lines for the limit of that request.
+    limit: follow && lastEventId !== undefined ? MAX_LIMIT : limit,
     cursor: lastEventId ?? after ?? null,
     follow,
     sinceMs: timeOf('since', since),

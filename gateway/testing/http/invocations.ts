@@ -232,6 +232,20 @@ export function describeInvocations(get: () => Harness): void {
           ['log', 'live'],
         ],
       );
+      const resumed = await h.send('/v1/functions/logger/logs?limit=1', {
+        headers: { ...SSE, 'last-event-id': first.cursor },
+        signal: leave.signal,
+      });
+      const missed = new FrameParser();
+      const rest = resumed.body!.getReader();
+      const lines: Frame[] = [];
+      while (lines.at(-1)?.id !== seen.at(-1)?.id)
+        lines.push(...missed.push(new TextDecoder().decode((await rest.read()).value)));
+      assert.deepEqual(
+        lines.map(({ data }) => JSON.parse(data).message),
+        ['w1', 'trap: unreachable', 'd2', 'w2', 'live'],
+        'a resumed stream misses no line for the limit in its address',
+      );
       leave.abort();
     });
 
