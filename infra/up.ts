@@ -30,8 +30,9 @@ const HELP = `Starts the platform and serves until Ctrl-C.
   --json          one JSON object a line instead of text
   --help
 
-Environment: PIE_HOME (.pie in the clone, ~/.pie of an installed Pie), PIE_PORT (8787), REDIS_URL (a private redis-server), PIE_MACHINE (name of this
-machine among those on one Redis; the host's name), PIE_ROLES (as --role), PIE_MODEL (stories15m and minimind2-small), PIE_BACKEND (onnx, reference),
+Environment: PIE_HOME (.pie in the clone, ~/.pie of an installed Pie), PIE_PORT (8787), PIE_HOST (where the gateway listens; 127.0.0.1), REDIS_URL (a
+private redis-server), PIE_MACHINE (name of this machine among those on one Redis; the host's name), PIE_ADDRESS (where the others reach it; none),
+PIE_ROLES (as --role), PIE_MASTER_KEY (master.key in the home), PIE_MODEL (stories15m and minimind2-small), PIE_BACKEND (onnx, reference, cuda),
 PIE_BITS (32, 8, 4), PIE_CONFIG (a pie.toml; else the one in the home or the clone).`;
 
 async function main(): Promise<number> {

@@ -84,6 +84,10 @@ describe('the pie command', () => {
     for (const code of Object.values(EXIT)) assert.match(stdout, new RegExp(`Exit codes[^]*\\b${code} `));
     assert.match((await pie(['invoke', '--help'])).stdout, /Examples:[\s\S]*pie invoke text-completion/);
     assert.match((await pie(['models', 'pull', '--help'])).stdout, /stories15m/);
+    const { stdout: ofMachine } = await pie(['up', '--help']);
+    // docs/systemd.md and docs/containers.md refer to this list.
+    for (const variable of ['HOME', 'HOST', 'MACHINE', 'ADDRESS', 'ROLES', 'MASTER_KEY'])
+      assert.match(ofMachine, new RegExp(`\\bPIE_${variable} \\(`));
   });
 
   it('prints no tabs', async () => {
