@@ -56,7 +56,7 @@ describe('joining a platform', () => {
   const token = async () => (await platform.client().operations.createJoinToken()).token;
   const join = (home: string, more: Partial<JoinRequest>) =>
     joinPlatform(
-      { url: platform.url, token: '', home: path.join(directory, home), ...more },
+      { url: platform.url, token: '', home: path.join(directory, home), environment: {}, ...more },
       AbortSignal.timeout(60_000),
     );
   const refused = async (home: string, more: Partial<JoinRequest>, why: RegExp) => {
@@ -86,6 +86,13 @@ describe('joining a platform', () => {
     assert.match('message' in again ? again.message : '', /is already the home of a machine: it contains pie\.toml/);
     const gpu = await join('gpu', { token: await token(), name: 'gpu', role: 'gpu-host', address: '10.0.0.9' });
     assert.deepEqual([gpu.address, existsSync(path.join(gpu.home, 'master.key'))], ['10.0.0.9', false]);
+    // Those of a service or a container, with which the machine will start. An option wins.
+    const environment = { PIE_MACHINE: 'host', PIE_ROLES: 'gpu-host', PIE_ADDRESS: '10.0.0.8' };
+    const served = await join('service', { token: await token(), name: 'service', environment });
+    assert.deepEqual([served.machine, served.roles, served.address], ['service', ['gpu-host'], '10.0.0.8']);
+    assert.equal(existsSync(path.join(served.home, 'master.key')), false, 'PIE_ROLES asks for no key');
+    const named = await join('named', { token: await token(), environment: { PIE_MACHINE: 'named', PIE_ROLES: '' } });
+    assert.deepEqual([named.machine, named.roles.length], ['named', 3]);
   });
 
   it('leaves nothing behind when the token, the name or an option is refused', async () => {

@@ -32,6 +32,8 @@ export interface JoinRequest {
   readonly address?: string;
   /** Versions of the exchange; those that this release speaks by default. */
   readonly versions?: Versions;
+  /** Its `PIE_MACHINE`, `PIE_ROLES` and `PIE_ADDRESS` stand for absent options, as they will when the machine starts. */
+  readonly environment?: NodeJS.ProcessEnv;
 }
 
 export interface Joined {
@@ -48,7 +50,8 @@ const answer = z.object({
 });
 
 /** Joins a platform, and writes the home of this machine. A refusal leaves nothing behind. Throws {@link Failure}. */
-export async function joinPlatform(request: JoinRequest, signal: AbortSignal): Promise<Joined> {
+export async function joinPlatform(asked: JoinRequest, signal: AbortSignal): Promise<Joined> {
+  const request = { ...optionsOf(asked.environment ?? process.env), ...asked };
   const { home } = request;
   const token = parseJoinToken(request.token);
   if (token === null)
@@ -66,8 +69,8 @@ export async function joinPlatform(request: JoinRequest, signal: AbortSignal): P
   const versions = request.versions ?? JOIN_VERSIONS;
   const version = await agreedVersion(gateway, versions, signal);
   const certificate = await newCertificate(name, Date.now());
-  const asked = { machine: name, roles, certificate: certificate.fingerprint };
-  const sealed = sealJoin(token.key, { direction: 'request', version }, asked, versions.newest);
+  const joining = { machine: name, roles, certificate: certificate.fingerprint };
+  const sealed = sealJoin(token.key, { direction: 'request', version }, joining, versions.newest);
   // A gateway that states no versions refuses an unknown field `version`.
   const body = { ...(version !== SILENT_JOIN_VERSION && { version }), token: token.id, sealed };
   const opened = openJoin(token.key, { direction: 'answer', version }, await exchange(gateway, body, signal));
@@ -89,6 +92,15 @@ export async function joinPlatform(request: JoinRequest, signal: AbortSignal): P
   if (masterKey !== null) write(MASTER_KEY, masterKey);
   writeCertificate(home, certificate);
   return { machine: name, roles, address, home };
+}
+
+/** The options that the environment states. An empty variable states none. */
+function optionsOf({
+  PIE_MACHINE: name,
+  PIE_ROLES: role,
+  PIE_ADDRESS: address,
+}: NodeJS.ProcessEnv): Pick<JoinRequest, 'name' | 'role' | 'address'> {
+  return { ...(name && { name }), ...(role && { role }), ...(address && { address }) };
 }
 
 function gatewayUrl(text: string): URL {

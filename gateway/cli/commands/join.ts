@@ -15,11 +15,14 @@ export const join: Command = {
   ],
   options: [
     { flags: '--token <token>', help: 'token that an operator has made' },
-    { flags: '--name <name>', help: 'name of this machine (default: the host’s name)' },
-    { flags: '--role <roles>', help: 'what it runs: gateway, runtime, gpu-host, separated by commas (default: all)' },
+    { flags: '--name <name>', help: 'name of this machine (default: PIE_MACHINE, else the host’s name)' },
+    {
+      flags: '--role <roles>',
+      help: 'what it runs: gateway, runtime, gpu-host, separated by commas (default: PIE_ROLES, else all)',
+    },
     {
       flags: '--address <host>',
-      help: 'where other machines reach it (default: the address that reaches the gateway)',
+      help: 'where other machines reach it (default: PIE_ADDRESS, else the address that reaches the gateway)',
     },
     { flags: '--no-start', help: 'only write the home' },
   ],
