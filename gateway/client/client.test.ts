@@ -155,6 +155,24 @@ describe('PieClient', () => {
     await assert.rejects(stream[Symbol.asyncIterator]().next(), { name: 'PieError', invocation: stream.id });
   });
 
+  it('waits for the gateway at each break, although no event came since the one before', async () => {
+    const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
+    try {
+      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey, reconnectMs: 2000 });
+      const stream = await wired.invoke('echo', { prompt: 'a' });
+      const attempt = await platform.attempt(stream.id);
+      const seen = Array.fromAsync(stream, ({ event }) => event);
+      proxy.cut();
+      // Longer than the client waits for a gateway.
+      await sleep(2500);
+      proxy.cut();
+      await attempt.succeed(1);
+      assert.deepEqual(await seen, ['result']);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
   it('rejects with the reason of its abort signal', async () => {
     const stop = new AbortController();
     const stream = await client.invoke('echo', { prompt: 'a' }, { signal: stop.signal });

@@ -4,6 +4,9 @@ import { type Frame, readFrames } from './event-source.ts';
 import { eventOf, type PieEvent } from './events.ts';
 import { type Http, pause } from './http.ts';
 
+/** A stream that was open for this part of `reconnectMs` had been taken up, even if no event came. A gateway whose store is away ends it sooner. */
+const STEADY_PART = 1 / 3;
+
 export interface StreamOptions {
   readonly signal?: AbortSignal | undefined;
   /** Also sent when the stream is resumed. */
@@ -47,9 +50,11 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
     let brokenSince: number | null = null;
     for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
       let problem: unknown;
+      let openedAt = Number.POSITIVE_INFINITY;
       try {
         const response = this.#response ?? (await this.#reopen());
         this.#response = null;
+        openedAt = performance.now();
         for await (const event of this.#events(response)) {
           brokenSince = null;
           pauseMs = 50;
@@ -62,6 +67,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
         if (error instanceof PieError && !error.retryable) throw error;
         problem = error;
       }
+      if (this.#wasSteady(openedAt, problem)) [brokenSince, pauseMs] = [null, 50];
       brokenSince ??= performance.now();
       if (performance.now() - brokenSince > this.#http.reconnectMs) throw this.#givenUp(problem);
       await pause(pauseMs, this.#options.signal);
@@ -108,6 +114,13 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
           invocation: this.id,
         })
       : await errorFromResponse(response);
+  }
+
+  /** True when the stream went on for a while before it broke or fell silent: the time for the earlier break does not count for this one. */
+  #wasSteady(openedAt: number, problem: unknown): boolean {
+    const { reconnectMs, idleTimeoutMs } = this.#http;
+    const silentMs = problem instanceof DOMException && problem.name === 'TimeoutError' ? idleTimeoutMs : 0;
+    return performance.now() - openedAt - silentMs > STEADY_PART * reconnectMs;
   }
 
   #givenUp(problem: unknown): PieError {
