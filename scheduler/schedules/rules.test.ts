@@ -10,7 +10,7 @@ const faultOf = (timing: Extract<Timing, { cron: string }>) =>
 const fault = (cron: string, timezone = 'UTC') => faultOf({ cron, timezone });
 
 test('a cron pattern has five fields, a time zone, and a time', () => {
-  for (const cron of ['0 3 * * *', '*/15 * * * *', '0 0 1 jan *', '30 8 * * mon-fri', '0 0 29 2 *'])
+  for (const cron of ['0 3 * * *', '*/15 * * * *', '0 0 1 jan *', '30 8 * * mon-fri', '0 0 29 2 *', '0 9 * * THU'])
     assert.equal(fault(cron), null, cron);
   for (const cron of [
     '',
@@ -21,6 +21,9 @@ test('a cron pattern has five fields, a time zone, and a time', () => {
     'a b c d e',
     '0 0 30 2 *',
     '@daily',
+    'H 3 * * *',
+    '0 H/6 * * *',
+    '0 9 h * *',
     `${'1,'.repeat(70)}1 * * * *`,
   ])
     assert.equal(fault(cron), 'cron', cron);
