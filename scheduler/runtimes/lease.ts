@@ -145,9 +145,13 @@ export class RuntimeLease {
   }
 }
 
-/** Removes a runtime: it no longer counts as registered. */
-export async function unregister(store: Store, runtimeId: string): Promise<void> {
+/**
+ * Removes a runtime: it no longer counts as registered.
+ *
+ * @param onlyDead true to leave a runtime alone whose lease holds; then returns false
+ */
+export async function unregister(store: Store, runtimeId: string, onlyDead = false): Promise<boolean> {
   const { keys, clock } = store;
   const own = [keys.runtimes, keys.alive(runtimeId), keys.cancels(runtimeId)];
-  await store.script(UNREGISTER, own, [runtimeId, keys.prefix, clock()]);
+  return (await store.script(UNREGISTER, own, [runtimeId, keys.prefix, clock(), onlyDead ? 1 : 0])) === 1;
 }

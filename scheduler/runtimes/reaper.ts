@@ -124,7 +124,7 @@ export class Reaper {
     if (typeof due === 'number') return;
     for (const id of due.dead) {
       // The reply may have arrived only after a reconnection or a pause.
-      if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
+      if (this.#leasesCount) await this.#step(() => runtimes.recover(id, true));
     }
     for (const id of due.overdue) await this.#step(() => this.#failOne(id));
     for (const id of due.unanswered) await this.#step(() => questions.expire(id));

@@ -186,6 +186,35 @@ describe('runtimes', () => {
     await saw(`begun ${next}`);
   });
 
+  test('a runtime whose lease holds again before a reaper recovers it keeps its invocations', async () => {
+    scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
+    const { invocations, runtimes, store } = scheduler;
+    const owner = openTestScheduler(redis, { prefix: store.keys.prefix, leaseMs: LONG_LEASE_MS });
+    const lease = await owner.runtimes.acquire({ name: 'slow', slots: 1 });
+    const id = await submit();
+    assert.ok('epoch' in (await beginAttempt(scheduler, id, lease.id)));
+    const alive = store.keys.alive(lease.id);
+    const recovered = Promise.withResolvers<object>();
+    const recover = runtimes.recover.bind(runtimes);
+    // The renewal reaches Redis between the two calls of the reaper.
+    runtimes.recover = async (...found) => {
+      await store.redis.set(alive, '{"running":1}', 'PX', LONG_LEASE_MS);
+      const recovery = await recover(...found);
+      recovered.resolve(recovery);
+      return recovery;
+    };
+    await store.redis.del(alive);
+    scheduler.reaper.start();
+    assert.deepEqual(await recovered.promise, { waiting: 0, failed: 0, cancelled: 0, dropped: 0 });
+    assert.deepEqual(
+      (await runtimes.alive()).map((runtime) => runtime.id),
+      [lease.id],
+    );
+    assert.equal((await invocations.get(id))?.status, 'running');
+    await lease.release();
+    await owner.close();
+  });
+
   test('children that a slow runtime launches during its recovery end as runtime-lost or are refused', async () => {
     scheduler = openTestScheduler(redis);
     const { prefix } = scheduler.store.keys;

@@ -88,9 +88,12 @@ export class Runtimes {
    * not begun, and those whose attempt had not reached the runtime. The others end with `runtime-lost`, as does every child, because a child
    * belongs to one attempt. Several processes may recover the same runtime at once. A runtime that was slow rather than dead can write nothing
    * more, and learns of the recovery when it renews its lease.
+   *
+   * @param onlyDead true to leave a runtime alone whose lease holds: since it was found dead, it has renewed the lease, or another process has
+   *   recovered it and it has registered again.
    */
-  async recover(runtimeId: string): Promise<Recovery> {
-    await unregister(this.#store, runtimeId);
+  async recover(runtimeId: string, onlyDead = false): Promise<Recovery> {
+    if (!(await unregister(this.#store, runtimeId, onlyDead))) return this.#take([]);
     const held = await this.#active.heldBy(runtimeId);
     const recovery = await this.#take(held.map(({ id }) => ({ id, runtimeId })));
     await this.#loseChildren((owner) => owner === runtimeId);

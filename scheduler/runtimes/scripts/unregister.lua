@@ -7,11 +7,15 @@
   ARGV[1] runtime id
   ARGV[2] prefix of every key
   ARGV[3] now, ms
+  ARGV[4] '1' to leave a runtime alone whose lease holds
 
-  Returns 1.
+  Returns 1; 0 for a runtime that was left alone.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../admission/scripts/include/admission.lua"
+if ARGV[4] == '1' and redis.call('EXISTS', KEYS[2]) == 1 then
+  return 0
+end
 redis.call('DEL', KEYS[2], KEYS[3])
 redis.call('HDEL', KEYS[1], ARGV[1])
 local a = openAdmission(ARGV[2], ARGV[3])
