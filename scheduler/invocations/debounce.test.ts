@@ -166,4 +166,14 @@ describe('debounce', () => {
     await assert.rejects(invocations.create(debounced('more', { tenant: 'full' })), { code: 'debounce-keys-full' });
     await submit('k1', { tenant: 'full' });
   });
+
+  test('one round releases all invocations whose delay has passed, more than one script call takes', async () => {
+    const tenant = 'many';
+    const count = 150;
+    await Promise.all(Array.from({ length: count }, (_, i) => submit(`k${i}`, { tenant })));
+    now += 10 * SECOND;
+    assert.ok((await scheduler.invocations.releaseDebounced()) >= count, 'with those of the tests before');
+    const { keys, queued } = await waits(tenant);
+    assert.deepEqual({ keys, queued }, { keys: 0, queued: count });
+  });
 });

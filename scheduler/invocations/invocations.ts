@@ -78,11 +78,16 @@ export class Invocations {
     return this.#creates.create(record);
   }
 
-  /** Puts invocations whose debounce delay has passed into their tenants' queues, a bounded number in a call. Returns how many. */
+  /** Puts all invocations whose debounce delay has passed into their tenants' queues, a bounded number in each script call. Returns how many. */
   async releaseDebounced(): Promise<number> {
-    const { keys } = this.#store;
-    const args = [keys.prefix, this.#store.clock(), MAX_RELEASED];
-    return Number(await this.#store.script(SCRIPTS.releaseDebounced, [keys.debounced, keys.arrivals], args));
+    const { prefix, debounced, arrivals } = this.#store.keys;
+    const args = [prefix, this.#store.clock(), MAX_RELEASED];
+    let released = 0;
+    for (;;) {
+      const count = Number(await this.#store.script(SCRIPTS.releaseDebounced, [debounced, arrivals], args));
+      released += count;
+      if (count < MAX_RELEASED) return released;
+    }
   }
 
   /** The record of an invocation, or null when Redis has none (any more). */
