@@ -3,9 +3,9 @@ import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { newInvocationId } from '../invocations/id.ts';
 import { affinityKey, chosenKey } from '../policies/placement.ts';
-import type { RuntimeModel } from '../runtimes/types.ts';
+import type { RuntimeLoad, RuntimeModel } from '../runtimes/types.ts';
 import type { Scheduler } from '../scheduler.ts';
-import { openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
 const PAGES = 100;
@@ -246,6 +246,38 @@ describe('admission over several GPU hosts', () => {
       assert.deepEqual((await admitted()).sort(), ids.slice(0, 2).sort());
       await lease.describe({ models: [model('0')] });
       assert.deepEqual((await admitted()).sort(), ids.slice(0, 4).sort());
+    } finally {
+      await close();
+    }
+  });
+
+  test('a head that waits for memory waits for that of a new host once its tenant moves there', async () => {
+    const hosts = ['0', '1'];
+    const more = [...hosts, '2'];
+    await open(hosts, 'tenant');
+    try {
+      const { invocations, store } = scheduler;
+      const names = Array.from({ length: 99 }, (_, i) => `t${i}`);
+      const tenant = names.find((name) => hostOf(name, hosts) === '0' && hostOf(name, more) === '2') ?? '';
+      // Newer than the end of the attempt.
+      const readAt = Date.now() + 60_000;
+      const reading = (host: string, freePages: number) => ({
+        ...{ model: 'm', hostId: `life-of-${host}`, freePages, cachedPages: 0, idlePages: 0, readAt },
+      });
+      const models = [reading('0', 0), reading('1', PAGES), reading('2', PAGES)];
+      lease.reportLoad(() => ({ running: 1, models }) as unknown as RuntimeLoad);
+      await lease.describe({});
+      // While nothing else is admitted, the invocation would start anyway.
+      await submitted('other', 1, 1);
+      const { id } = await scheduler.submit(submission({ tenant, expectedPages: 10, restartable: true }));
+      const attempt = await beginAttempt(scheduler, id, lease.id);
+      assert.ok('epoch' in attempt);
+      const { epoch, nextSeq } = attempt;
+      assert.equal(await invocations.requeue(id, epoch, nextSeq, 'no memory', null, { m: 20 }, true), 'requeued');
+      assert.equal(await store.redis.hget(`${store.keys.admission}:ledger`, id), null, 'host 0 has no memory');
+      await lease.describe({ models: more.map((host) => model(host)) });
+      const entry = await store.redis.hget(`${store.keys.admission}:ledger`, id);
+      assert.equal(JSON.parse(entry ?? '{}').pages?.['m@2'], 20);
     } finally {
       await close();
     }

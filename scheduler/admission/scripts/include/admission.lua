@@ -266,12 +266,12 @@ local function placementOf(a, id, record, pages)
   return key
 end
 
--- Decides which GPU hosts serve the head of a queue, and what it needs of them.
+-- Decides which GPU hosts serve the head of a queue, and what it needs of them: to fit, and to start again after a lack of memory.
 local function placeHead(a, tenant, record)
   local pages = expectedPages(a, record)
   local key = a.spread == 'invocation' and placementOf(a, tenant.head, record, pages) or nil
   tenant.need = placed(a, tenant, key, pages)
-  return key
+  tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, tenant, key, cjson.decode(record.least)) } or nil
 end
 
 -- Returns the first invocation of a queue that still waits, and its record if it was read; drops all others. `known` was checked when it
@@ -356,8 +356,7 @@ function settle(a, name, anew)
     end
     tenant.head, tenant.overtaken, tenant.headChanged = head, overtaken, true
     tenant.latency = record.latency and 1 or nil
-    local key = placeHead(a, tenant, record)
-    tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, tenant, key, cjson.decode(record.least)) } or nil
+    placeHead(a, tenant, record)
     if turnOf(a, tenant) then
       redis.call('ZREM', a.base .. 'kept', name)
     end
