@@ -102,6 +102,18 @@ describe('PieClient', () => {
     assert.equal((await client.ready()).ready, true);
   });
 
+  it('names the failure of an invocation that it waited for, however much that had sent before', async () => {
+    const known = new Set((await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id));
+    const asked = client.invokeAndWait('echo', { prompt: 'a' });
+    const id = await platform.submitted('echo', known);
+    const attempt = await platform.attempt(id);
+    await attempt.say('x'.repeat(100_000));
+    await Promise.all([
+      assert.rejects(asked, { code: 'trap', status: 422, message: 'unreachable', invocation: id }),
+      attempt.fail('trap', 'unreachable'),
+    ]);
+  });
+
   it('receives every event once and in order over a connection that is cut repeatedly', async () => {
     let next = 700;
     const proxy = await startCuttingProxy(new URL(platform.url), () => (next = 700 + ((next * 7919) % 2500)));

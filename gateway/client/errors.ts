@@ -97,13 +97,9 @@ interface ProblemMembers {
   readonly resetsAt?: unknown;
 }
 
-/** Maximum characters of an error's body that the client parses. */
-const MAX_PROBLEM_CHARACTERS = 64 * 1024;
-
-/** Makes the error of an answer with an error status. */
+/** Makes the error of an answer with an error status. The problem of a failed invocation has its messages, and so can be as large as an outcome. */
 export async function errorFromResponse(response: Response): Promise<PieError> {
-  const text = (await response.text().catch(() => '')).slice(0, MAX_PROBLEM_CHARACTERS);
-  const problem = parseProblem(text);
+  const problem = parseProblem(await response.text().catch(() => ''));
   const requestId = textOf(problem.requestId) ?? response.headers.get('x-request-id') ?? undefined;
   if (!isErrorCode(problem.code)) {
     return new PieError('bad-response', `The server answered ${response.status} without a problem document.`, {
