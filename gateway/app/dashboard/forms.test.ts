@@ -70,6 +70,17 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       for await (const frame of frames) if (frame.event === 'end') break;
     });
 
+    it('the playground runs a function with a long text, and bounds its form', async () => {
+      const browser = await signedIn();
+      const prompt = 'ж"\n'.repeat(5000);
+      const answer = await run(browser, { mode: 'form', 'field.prompt': prompt });
+      assert.equal(answer.status, 303, await answer.text());
+      const id = /invocation=([\w-]+)/.exec(answer.headers.get('location') ?? '')?.[1] ?? '';
+      assert.deepEqual(await platform.client().input(id), { prompt });
+      await (await platform.attempt(id)).succeed(null);
+      assert.equal((await run(browser, { mode: 'form', 'field.prompt': 'x'.repeat(1 << 20) })).status, 413);
+    });
+
     it('the playground says when the inferlet could not be told that no messages follow', async (t) => {
       const browser = await signedIn();
       const fields = { mode: 'form', 'field.prompt': 'x' };

@@ -27,7 +27,7 @@ import { cancelInvocation, invocationPage } from './pages/invocation.ts';
 import { invocationsPage } from './pages/invocations.ts';
 import { overviewPage } from './pages/overview.ts';
 import { platformPage } from './pages/platform.ts';
-import { playgroundPage, runPlayground } from './pages/playground.ts';
+import { MAX_RUN_FORM_BYTES, playgroundPage, runPlayground } from './pages/playground.ts';
 import { problemPage } from './pages/problem.ts';
 import { rollBack, rollbackPage } from './pages/rollback.ts';
 import { safeNext, signInPage } from './pages/sign-in.ts';
@@ -191,7 +191,12 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   show('/functions/:name/rollback', (visit, c) => rollbackPage(visit, c.req.param('name') ?? ''));
   act('/functions/:name/rollback', (visit, form, c) => rollBack(visit, c.req.param('name') ?? '', form));
   show('/playground', (visit) => playgroundPage(visit));
-  fill('/playground', (visit, form, c) => runPlayground(visit, form, inputs, report(c)), playgroundPage);
+  fill(
+    '/playground',
+    (visit, form, c) => runPlayground(visit, form, inputs, report(c)),
+    playgroundPage,
+    MAX_RUN_FORM_BYTES,
+  );
   show('/usage', usagePage);
   show('/administration', (visit) => administrationPage(visit));
   dashboard.post('/administration/keys', async (c) => {

@@ -11,6 +11,10 @@ import { demand, may, once, type Page, unknownInvocation, type Visit } from '../
 import { eventsCard, isOpen, outputCard, past, resultCard } from './invocation.ts';
 
 const PATH = '/dashboard/playground';
+
+/** Maximum bytes of the form. The input that it yields, a few times as long at most, is within the gateway's limit on inputs. */
+export const MAX_RUN_FORM_BYTES = 512 * 1024;
+
 const STILL_OPEN =
   'The inferlet could not be told that no messages follow. If it waits for messages, it waits until its deadline: cancel it on its own page.';
 const REFERENCE = /^[\w.-]{1,64}$/;
