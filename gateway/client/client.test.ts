@@ -280,6 +280,30 @@ describe('PieClient', () => {
     }
   });
 
+  it('takes an answer that breaks off for a broken connection, and asks for an outcome again', async () => {
+    let bytes = 100_000;
+    const proxy = await startCuttingProxy(new URL(platform.url), () => bytes);
+    try {
+      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
+      const { id } = await client.submit('echo', { prompt: 'a' });
+      const attempt = await platform.attempt(id);
+      await client.putFile(id, 'large', new Uint8Array(300_000));
+      await assert.rejects(wired.file(id, 'large'), { name: 'PieError', code: 'connection-failed' });
+      await attempt.succeed('x'.repeat(300_000));
+      await assert.rejects(wired.invocation(id), { name: 'PieError', code: 'connection-failed' });
+      const earlier = await platform.scheduler.invocations.recent('default', 'echo', 1000);
+      const known = new Set(earlier.map((each) => each.id));
+      const asked = wired.invokeAndWait('echo', { prompt: 'a' });
+      const waiting = await platform.attempt(await platform.submitted('echo', known));
+      bytes = Number.POSITIVE_INFINITY;
+      const [{ output }] = await Promise.all([asked, waiting.succeed('y'.repeat(300_000))]);
+      assert.equal(String(output).length, 300_000);
+      assert.equal(proxy.cuts(), 3);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
   it('sends the affinity of an invocation', async () => {
     const { id } = await client.submit('echo', { prompt: 'a' }, { affinity: 'talk' });
     const { redis, keys } = platform.scheduler.store;

@@ -67,11 +67,7 @@ export class Http {
         signal,
       });
     } catch (cause) {
-      if (options.signal?.aborted === true) throw options.signal.reason;
-      throw new PieError('connection-failed', `${this.#base} cannot be reached: ${reasonOf(cause)}.`, {
-        hint: 'Check the address, and that the platform runs (`pie doctor`).',
-        cause,
-      });
+      throw this.#broken('cannot be reached', cause, options.signal);
     } finally {
       clearTimeout(timer);
     }
@@ -81,10 +77,20 @@ export class Http {
 
   async json<T>(path: string, options?: RequestOptions): Promise<T> {
     const response = await this.request(path, options);
+    const text = await this.body(response.text(), options?.signal);
     try {
-      return (await response.json()) as T;
+      return JSON.parse(text) as T;
     } catch (cause) {
       throw new PieError('bad-response', 'The answer is not JSON.', { status: response.status, cause });
+    }
+  }
+
+  /** Waits for the body of an answer. Throws {@link PieError} when the connection breaks before its end, or the signal's reason. */
+  async body<T>(read: Promise<T>, signal?: AbortSignal): Promise<T> {
+    try {
+      return await read;
+    } catch (cause) {
+      throw this.#broken('broke off its answer', cause, signal);
     }
   }
 
@@ -106,6 +112,15 @@ export class Http {
       }
       await pause(pauseMs, signal);
     }
+  }
+
+  /** The error of a request whose connection failed: the signal's reason when the caller aborted it. */
+  #broken(what: string, cause: unknown, signal: AbortSignal | undefined): unknown {
+    if (signal?.aborted === true) return signal.reason;
+    return new PieError('connection-failed', `${this.#base} ${what}: ${reasonOf(cause)}.`, {
+      hint: 'Check the address, and that the platform runs (`pie doctor`).',
+      cause,
+    });
   }
 }
 

@@ -51,7 +51,8 @@ export class QuotasClient {
   async usageCsv(options: UsageOptions = {}): Promise<string> {
     const { headers, ...rest } = common(options);
     const csv = { ...rest, headers: { ...headers, accept: 'text/csv' } };
-    return (await this.#http.request(usagePath(options), csv)).text();
+    const response = await this.#http.request(usagePath(options), csv);
+    return this.#http.body(response.text(), rest.signal);
   }
 
   /** Per-minute numbers of a tenant, oldest first, for at most 180 minutes. */
