@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
@@ -14,9 +15,16 @@ describe('pie replay and pie schedule', () => {
   });
   after(() => platform.stop());
 
-  function pie(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  const pie = (...args: string[]) => pieReading('', ...args);
+
+  /** Runs the command with a text as its standard input. */
+  function pieReading(
+    input: string,
+    ...args: string[]
+  ): Promise<{ code: number | null; stdout: string; stderr: string }> {
     const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
-    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 60_000 });
+    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: 'pipe', timeout: 60_000 });
+    child.stdin.on('error', () => undefined).end(input);
     let [stdout, stderr] = ['', ''];
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
       stdout += text;
@@ -73,6 +81,30 @@ describe('pie replay and pie schedule', () => {
     assert.equal((await client.invocation(id)).successor, successor);
     await client.cancel(successor);
     assert.equal((await pie('invoke', 'story', '--debounce-key', 'k')).code, EXIT.usage);
+  });
+
+  it('invoke --interactive sends every line, also while the function takes none', async (t) => {
+    await platform.register({ name: 'story' });
+    const known = new Set((await platform.scheduler.invocations.recent('default', 'story')).map(({ id }) => id));
+    const lines = Array.from({ length: 600 }, (_, i) => `line ${i}`);
+    const { inbox } = platform.scheduler;
+    const push = t.mock.method(inbox, 'push');
+    const talking = pieReading(`${lines.join('\r\n')}\r\n`, 'invoke', 'story', '--interactive', '--json');
+    const id = await platform.submitted('story', known);
+    const outcomes = () => Promise.all(push.mock.calls.map(({ result }) => result));
+    while (!(await outcomes()).includes('full')) await sleep(5);
+    const attempt = await platform.attempt(id);
+    const heard: unknown[] = [];
+    await new Promise<void>((resolve) => {
+      inbox.attach(id, { message: (message) => void heard.push(message), closed: resolve });
+    });
+    await attempt.succeed(null);
+    const { code, stderr } = await talking;
+    assert.equal(code, EXIT.ok, stderr);
+    assert.deepEqual(
+      heard,
+      lines.map((text) => ({ text })),
+    );
   });
 
   it('schedule creates, lists and removes', async () => {

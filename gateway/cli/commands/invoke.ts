@@ -2,6 +2,7 @@ import readline from 'node:readline';
 import { durationMs } from '../../app/http/durations.ts';
 import type { InvokeOptions, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
+import { pause } from '../../client/http.ts';
 import { type Call, type Command, text, texts } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { follow } from './follow.ts';
@@ -70,7 +71,7 @@ export const invoke: Command = {
     return await withCancel(client, stream.id, call, async () => {
       const talk = new Talk(client, stream.id, (text) => terminal.note(text));
       const messages = texts(options, 'message');
-      for (const message of messages) talk.say(message);
+      for (const message of messages) void talk.say(message);
       const stopReading = interactive ? talk.readLines(process.stdin) : talk.close();
       try {
         return await follow(stream, {
@@ -80,6 +81,7 @@ export const invoke: Command = {
         });
       } finally {
         stopReading();
+        talk.end();
       }
     });
   },
@@ -151,12 +153,19 @@ export async function withCancel(
   }
 }
 
+/** Lines that may wait to be sent; standard input is read no further meanwhile. */
+const MAX_UNSENT = 256;
+/** Refusals of a message that the gateway has not stored: the function has not taken the earlier ones, or the gateway lacks memory. */
+const REFUSALS: ReadonlySet<string> = new Set(['too-many-requests', 'gateway-busy']);
+const MAX_PAUSE_MS = 1000;
+
 /** The client's side of a conversation; sends messages in order. */
 class Talk {
   readonly #client: PieClient;
   readonly #id: string;
   readonly #note: (text: string) => void;
   #last: Promise<void> = Promise.resolve();
+  #isOver = false;
 
   constructor(client: PieClient, id: string, note: (text: string) => void) {
     this.#client = client;
@@ -164,22 +173,40 @@ class Talk {
     this.#note = note;
   }
 
-  say(message: string): void {
-    this.#queue('A message was not sent', () => this.#client.send(this.#id, message));
+  /** Resolves when the message was sent, or could not be sent. */
+  say(message: string): Promise<void> {
+    return this.#queue('A message was not sent', () => this.#client.send(this.#id, message));
   }
 
   /** Tells the function that no more messages follow. */
   close(): () => void {
-    this.#queue('The function was not told that no more messages follow', () => this.#client.closeSession(this.#id));
+    void this.#queue('The function was not told that no more messages follow', () =>
+      this.#client.closeSession(this.#id),
+    );
     return () => undefined;
+  }
+
+  /** Stops waiting for the function to take messages: its output is followed no longer. */
+  end(): void {
+    this.#isOver = true;
   }
 
   /** Sends each line; the end of the input closes the session. Returns a function that stops it. */
   readLines(input: NodeJS.ReadableStream): () => void {
     const lines = readline.createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY });
     let stopped = false;
-    lines.on('line', (line) => this.say(line));
+    let isOpen = true;
+    let unsent = 0;
+    lines.on('line', (line) => {
+      unsent += 1;
+      if (unsent >= MAX_UNSENT) lines.pause();
+      void this.say(line).then(() => {
+        unsent -= 1;
+        if (unsent < MAX_UNSENT && isOpen) lines.resume();
+      });
+    });
     lines.on('close', () => {
+      isOpen = false;
       if (!stopped) this.close();
     });
     return () => {
@@ -190,11 +217,26 @@ class Talk {
     };
   }
 
-  #queue(failure: string, send: () => Promise<void>): void {
-    this.#last = this.#last.then(send).catch((error: unknown) => {
-      // An ended invocation takes no messages; its end reports the cause.
-      if (error instanceof PieError && error.code === 'conflict') return;
-      this.#note(`${failure}: ${error instanceof Error ? error.message : String(error)}`);
-    });
+  #queue(failure: string, send: () => Promise<void>): Promise<void> {
+    this.#last = this.#last
+      .then(() => this.#sent(send))
+      .catch((error: unknown) => {
+        // An ended invocation takes no messages; its end reports the cause.
+        if (error instanceof PieError && error.code === 'conflict') return;
+        this.#note(`${failure}: ${error instanceof Error ? error.message : String(error)}`);
+      });
+    return this.#last;
+  }
+
+  /** Sends again while the gateway refuses the message, so that a function that is slow or waits to start loses none. */
+  async #sent(send: () => Promise<void>): Promise<void> {
+    for (let pauseMs = 50; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
+      try {
+        return await send();
+      } catch (error) {
+        if (this.#isOver || !(error instanceof PieError) || !REFUSALS.has(error.code)) throw error;
+      }
+      await pause(pauseMs);
+    }
   }
 }
