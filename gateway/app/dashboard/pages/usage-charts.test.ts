@@ -3,6 +3,8 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import type { UsageRow } from '../../resources/quotas.ts';
 import { textOf } from '../html/html.ts';
+import type { Visit } from '../page.ts';
+import { usagePage } from './usage.ts';
 import { bySpan, type Span, spanNames, usageCharts } from './usage-charts.ts';
 
 const row = (at: string, outputTokens: number): UsageRow => ({
@@ -25,6 +27,33 @@ test('each span has its name in UTC', () => {
   assert.deepEqual(ends('hour'), ['2026-02-28 11:00', '2026-03-01 10:00']);
   assert.deepEqual(ends('day'), ['2026-01-30', '2026-03-01']);
   assert.deepEqual(ends('month'), ['2025-04', '2026-03']);
+});
+
+test('the page asks for the usage from the start of the first shown span, on every day of a month', async () => {
+  const askedAt = async (by: Span, now: number) => {
+    let asked: string | undefined;
+    const quotas = {
+      async usage(_call: unknown, { from }: { readonly from: string }) {
+        asked = from;
+        return [];
+      },
+    };
+    const url = new URL(`http://gateway/dashboard/usage?by=${by}`);
+    const visit = { control: { quotas }, call: { principal: { tenant: 'default' } }, now, url } as unknown as Visit;
+    await usagePage(visit)
+      .fragments.find(({ id }) => id === 'usage')
+      ?.render();
+    return asked;
+  };
+  assert.equal(await askedAt('hour', NOW), '2026-02-28T11:00:00.000Z');
+  assert.equal(await askedAt('day', NOW), '2026-01-30T00:00:00.000Z');
+  const months = [];
+  for (const day of ['2026-01-30', '2026-01-31', '2026-12-01', '2024-10-31', '2024-02-29'])
+    months.push(await askedAt('month', Date.parse(`${day}T10:30:00Z`)));
+  assert.deepEqual(
+    months.map((at) => at?.slice(0, 10)),
+    ['2025-02-01', '2025-02-01', '2026-01-01', '2023-11-01', '2023-03-01'],
+  );
 });
 
 test('the sum of the shown spans is that of the rows in them, and no number breaks the markup', async () => {

@@ -30,10 +30,20 @@ export function spanNames(by: Span, now: number): readonly string[] {
   return Array.from({ length: count }, (_, index) => spanName(by, first + index));
 }
 
+/** Start of the first shown span. */
+export function firstShown(by: Span, now: number): Date {
+  return spanStart(by, spanOf(now, by) - AXES[by].count + 1);
+}
+
+function spanStart(by: Span, span: number): Date {
+  if (by === 'hour') return new Date(span * HOUR_MS);
+  return new Date(by === 'day' ? span * DAY_MS : Date.UTC(Math.floor(span / 12), span % 12));
+}
+
 function spanName(by: Span, span: number): string {
-  if (by === 'hour') return new Date(span * HOUR_MS).toISOString().slice(0, 16).replace('T', ' ');
-  if (by === 'day') return new Date(span * DAY_MS).toISOString().slice(0, 10);
-  return new Date(Date.UTC(Math.floor(span / 12), span % 12)).toISOString().slice(0, 7);
+  const start = spanStart(by, span).toISOString();
+  if (by === 'hour') return start.slice(0, 16).replace('T', ' ');
+  return start.slice(0, by === 'day' ? 10 : 7);
 }
 
 /** The sums of a member over all rows of each span, oldest first, up to the present one; 0 for a span without a row. */

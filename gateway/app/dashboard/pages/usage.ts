@@ -6,7 +6,7 @@ import { type Html, html, NONE } from '../html/html.ts';
 import { empty, table } from '../html/parts.ts';
 import { type Page, tenantOf, type Visit, withTenant } from '../page.ts';
 import { quotaBars } from './usage-bars.ts';
-import { type Span, usageCharts } from './usage-charts.ts';
+import { firstShown, type Span, usageCharts } from './usage-charts.ts';
 
 const SPANS = ['hour', 'day', 'month'] as const satisfies readonly Span[];
 
@@ -14,13 +14,6 @@ const NAMES: Readonly<Record<Span, string>> = {
   hour: 'The last 24 hours',
   day: 'The last 31 days',
   month: 'The last 12 months',
-};
-
-const HOUR_MS = 3_600_000;
-const LENGTH_MS: Readonly<Record<Span, number>> = {
-  hour: 23 * HOUR_MS,
-  day: 30 * 24 * HOUR_MS,
-  month: 335 * 24 * HOUR_MS,
 };
 
 /** All limits of a tenant and its functions, and its usage over time. */
@@ -59,7 +52,7 @@ ${tenant === call.principal.tenant ? NONE : html`<input type="hidden" name="tena
         id: 'usage',
         look: 'wide card',
         render: async () => {
-          const from = new Date(now - LENGTH_MS[by]).toISOString();
+          const from = firstShown(by, now).toISOString();
           const rows = await control.quotas.usage(call, { tenant, from, by, perFunction });
           return html`<h2>${NAMES[by]}</h2>${
             rows.length === 0
