@@ -98,6 +98,7 @@ export class Builder {
   /** The same among `ordered` components, which no pass lets start earlier. */
   #recentOrdered: string[] = [];
   readonly #counts = new Map<string, number>();
+  #loops = 0;
   readonly #ids = new Set<string>();
   readonly #outer: Builder | undefined;
   /** Outputs of the outer graph that this one reads, by their key: its arguments. */
@@ -108,7 +109,6 @@ export class Builder {
   /** True when a node of the component surely runs after earlier components. Arguments and nodes in branches, which may be skipped, do not count. */
   #waits = false;
   #when: readonly Guard[] = [];
-
   readonly #onNode: ((node: Node) => void) | undefined;
 
   /** @param options.onNode is called with each node when it is made */
@@ -332,7 +332,9 @@ export class Builder {
     if ('done' in initial) {
       throw new InferletError('invalid-argument', 'A loop ends by "done": give that value of its state another name.');
     }
-    const inner = new Builder(`${this.#name}/loop`, { outer: this });
+    // Each loop names its nodes apart: a value of another loop's round must not count as the value of a node here.
+    const place = ++this.#loops;
+    const inner = new Builder(`${this.#name}/loop${place === 1 ? '' : `-${place}`}`, { outer: this });
     const state = Object.fromEntries(
       Object.entries(initial).map(([name, { type }]) => [name, inner.argument(name, type)]),
     ) as unknown as S;

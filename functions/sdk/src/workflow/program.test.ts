@@ -341,6 +341,21 @@ describe('program', () => {
     await assert.rejects(loop.run('Once', { interpret: true }), /has no value here: only the branch or the loop/);
   });
 
+  it('refuses a value of a round of one loop in another loop', async () => {
+    const app = on((session, start) => {
+      const [round, more] = [gen({ maxTokens: 1 }), gen({ maxTokens: 2 })];
+      const state = session.state().add`${start}`;
+      const loop = (body: (state: State) => Variable) => state.loop(2, body, () => true);
+      loop((body) => body.add`${round}` && round);
+      loop((body) => body.add`${more}${round}` && more);
+      const last = gen({ maxTokens: 1 });
+      state.add`${last}`;
+      return { last };
+    });
+    await assert.rejects(app.run('Once'), /there is no node "program\/loop\/decoding"/);
+    await assert.rejects(app.run('Once', { interpret: true }), /has no value here: only the branch or the loop/);
+  });
+
   it('refuses a value that no template holds', async () => {
     const app = on(() => ({ lost: gen() }));
     await assert.rejects(app.run(''), /A value is used.* before a template holds it/);
