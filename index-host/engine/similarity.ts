@@ -2,7 +2,7 @@ import type { Metric } from '../protocol/types.ts';
 
 /** Similarity of two vectors; larger is nearer. `euclidean` answers the negative squared distance. */
 export function similarity(metric: Metric, one: Float32Array, other: Float32Array): number {
-  if (metric === 'euclidean') return -squaredDistance(one, other);
+  if (metric === 'euclidean') return 0 - squaredDistance(one, other, 0);
   const product = dot(one, other, 0);
   return metric === 'dot-product' ? product : product / (norm(one) * norm(other) || 1);
 }
@@ -27,8 +27,21 @@ export function dot(vector: Float32Array, matrix: Float32Array, at: number): num
   return a + b + c + d;
 }
 
-function squaredDistance(one: Float32Array, other: Float32Array): number {
-  let sum = 0;
-  for (let i = 0; i < one.length; i++) sum += ((one[i] as number) - (other[i] as number)) ** 2;
-  return sum;
+/**
+ * Squared distance of a vector and the part of `matrix` that begins at `at`. It sums the squares of differences: the difference of sums would be
+ * rounding alone for vectors that are near each other and far from zero.
+ */
+export function squaredDistance(vector: Float32Array, matrix: Float32Array, at: number): number {
+  let a = 0;
+  let b = 0;
+  let i = 0;
+  const whole = vector.length & ~1;
+  for (; i < whole; i += 2) {
+    const one = (vector[i] as number) - (matrix[at + i] as number);
+    const other = (vector[i + 1] as number) - (matrix[at + i + 1] as number);
+    a += one * one;
+    b += other * other;
+  }
+  const last = i < vector.length ? (vector[i] as number) - (matrix[at + i] as number) : 0;
+  return a + b + last * last;
 }

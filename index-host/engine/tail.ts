@@ -1,7 +1,7 @@
 import type { Metric } from '../protocol/types.ts';
 import { byScore, type Ranked } from './fusion.ts';
 import type { Pieces } from './pieces.ts';
-import { dot, norm } from './similarity.ts';
+import { dot, norm, squaredDistance } from './similarity.ts';
 
 const FIRST_ROWS = 64;
 /** Values compared in one piece, which takes about a millisecond. */
@@ -69,16 +69,19 @@ export class Tail {
     const length = norm(vector);
     const found: Ranked[] = [];
     for (const [key, row] of this.#rows) {
-      const product = dot(vector, this.#matrix, row * this.#dimensions);
-      const own = this.#norms[row] as number;
-      let score = product;
-      if (this.#metric === 'cosine') score = product / (length * own || 1);
-      else if (this.#metric === 'euclidean') score = 2 * product - length * length - own * own;
-      found.push({ key, score });
+      found.push({ key, score: this.#similarity(vector, length, row) });
       // Rows may move meanwhile; their order, and therefore this loop, stays.
       if (found.length % rowsAtOnce === 0) yield;
     }
     return found.sort(byScore);
+  }
+
+  /** As `similarity`, with the lengths of both vectors known. */
+  #similarity(vector: Float32Array, length: number, row: number): number {
+    const at = row * this.#dimensions;
+    if (this.#metric === 'euclidean') return 0 - squaredDistance(vector, this.#matrix, at);
+    const product = dot(vector, this.#matrix, at);
+    return this.#metric === 'dot-product' ? product : product / (length * (this.#norms[row] as number) || 1);
   }
 
   #grow(): void {

@@ -284,6 +284,26 @@ test('the bytes of an index are those of its entries, whatever was written and d
   index.close();
 });
 
+test('new vectors that are near each other and far from zero have their exact squared distances', () => {
+  using folder = temporaryFolder();
+  const dimensions = 64;
+  const index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric: 'euclidean' }, SIZES);
+  const at = (place: number) => Array.from({ length: dimensions }, (_, i) => 60_000 + (i === 0 ? place / 64 : 0));
+  const places = Array.from({ length: 20 }, (_, i) => i);
+  const entries = places.map((place) => entry(String(place), at(place)));
+  finish(index.upsert(entries, ROOM));
+  for (const { id, vector } of entries) {
+    const found = finish(index.query({ vector, text: null, filter: [], limit: 20 }));
+    const distances = places.map((place) => ((place - Number(id)) / 64) ** 2).sort((a, b) => a - b);
+    assert.deepEqual(
+      found.map(({ score }) => score),
+      distances.map((distance) => 0 - distance),
+    );
+    assert.equal(found[0]?.id, id);
+  }
+  index.close();
+});
+
 test('a query compares a long tail in several pieces, and rows that move meanwhile keep their scores', () => {
   using folder = temporaryFolder();
   const dimensions = 4096;
