@@ -15,7 +15,7 @@ describe('workflows on real models', () => {
     const events = await invoke(await functionsPlatform(), 'sdk-workflow', models);
     const end = terminal(events);
     assert.ok(end?.event === 'result', JSON.stringify(end?.data));
-    const { results, programs, plans, read, failed, retried, sizes: seen } = end.data.output;
+    const { results, programs, plans, read, failed, retried, healings, sizes: seen } = end.data.output;
     const [plain, ...others] = Object.values(results);
     assert.equal(others.length, 7);
     for (const other of others) assert.deepEqual(other, plain);
@@ -34,6 +34,9 @@ describe('workflows on real models', () => {
     assert.deepEqual([first, none], [encoder, null]);
     assert.deepEqual(failed, ['closed', 1]);
     assert.deepEqual(retried, [2, 'cancelled']);
+    const [whole, ...again] = healings;
+    assert.ok(whole.length === 2 && again.length === 2 && whole.every((text: string) => text.length > 2));
+    for (const texts of again) assert.deepEqual(texts, whole, 'another attempt heals another prompt');
     const logs = events.filter(({ event }) => event === 'log').map(({ data }) => JSON.stringify(data));
     assert.equal(
       logs.filter((text) => text.includes('\\"reader\\" is interpreted: It reads a value')).length,

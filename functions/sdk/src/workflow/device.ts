@@ -193,17 +193,24 @@ async function undone(
   task: (context: Context) => Promise<NodeValues>,
 ): Promise<NodeValues> {
   const before = context.length;
+  const last = context.tokens.at(-1);
   try {
     return await haltedBy(signal, context, task(context));
   } catch (error) {
     // The first failure is the one to report.
-    if (context.length > before) {
-      try {
-        context.truncate(before);
-      } catch {
-        context.release();
-      }
+    try {
+      takeBack(context, before, last);
+    } catch {
+      context.release();
     }
     throw error;
   }
+}
+
+/** Cuts a context to the length `before`, and puts its last token of that time back: a healed generation has put another one in its place. */
+function takeBack(context: Context, before: number, last: number | undefined): void {
+  const { length, tokens } = context;
+  const isHealed = last !== undefined && length >= before && tokens.at(before - 1 - length) !== last;
+  if (isHealed) context.truncate(before - 1).fill([last]);
+  else if (length > before) context.truncate(before);
 }
