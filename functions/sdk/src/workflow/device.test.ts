@@ -33,7 +33,7 @@ describe('workflows on real models', () => {
     assert.ok(encoder >= 1 && ranker >= 1 && (model === null || model >= 1), `${seen}`);
     assert.deepEqual([first, none], [encoder, null]);
     assert.deepEqual(failed, ['closed', 1]);
-    assert.deepEqual(retried, [2, 'cancelled']);
+    assert.deepEqual(retried, [2, 'cancelled', 'unavailable']);
     const [whole, ...again] = healings;
     assert.ok(whole.length === 2 && again.length === 2 && whole.every((text: string) => text.length > 2));
     for (const texts of again) assert.deepEqual(texts, whole, 'another attempt heals another prompt');

@@ -8,7 +8,7 @@ import { efficientTokens as measuredTokens, models } from '../models.ts';
 import { Queue, runtime, settle } from '../raw.ts';
 import { SavedContext } from '../saved.ts';
 import type { Engine, NodeRun, NodeValues } from './engine.ts';
-import type { Node, Operation } from './graph.ts';
+import type { Items, Node, Operation } from './graph.ts';
 import { ItemSplitter } from './items.ts';
 import type { EngineName } from './sizes.ts';
 
@@ -156,15 +156,25 @@ async function ownedUntil(coming: Promise<Context>, signal: AbortSignalLike, sou
 
 async function decode({ kind, options, items, pipe }: Decoding, context: Context, run: NodeRun): Promise<NodeValues> {
   const generation = context.generate({ ...options, signal: run.signal });
-  if (!items) {
-    try {
-      const { text } = await (pipe ? generation.pipe() : generation.collect());
-      return { text, context };
-    } catch (error) {
-      if (pipe && generation.text !== '') run.sent();
-      throw error;
-    }
+  try {
+    if (items) return await itemsOf(generation, kind, items, run);
+    const { text } = await (pipe ? generation.pipe() : generation.collect());
+    return { text, context };
+  } catch (error) {
+    // A window has dropped tokens for good, and another attempt would see less of the text.
+    const isLost = options.window !== undefined && generation.tokens.length > 0;
+    if (isLost || (pipe && generation.text !== '')) run.sent();
+    throw error;
   }
+}
+
+/** The first items of a generation, each handed on as soon as it is complete if the node's kind asks for that. */
+async function itemsOf(
+  generation: AsyncIterable<string>,
+  kind: Decoding['kind'],
+  items: Items,
+  run: NodeRun,
+): Promise<Record<string, string>> {
   const outputs: Record<string, string> = {};
   const splitter = new ItemSplitter(items);
   const take = (complete: readonly { readonly index: number; readonly item: string }[]) => {

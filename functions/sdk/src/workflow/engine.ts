@@ -13,7 +13,7 @@ export interface NodeRun {
   readonly depth: number | undefined;
   /** Hands an output on before the node has ended. */
   emit(port: string, value: unknown): void;
-  /** Says that the client has a part of the output, which another attempt would send again. */
+  /** Says that no other attempt may follow: the client has a part of the output, or the context has lost a part of its text. */
   sent(): void;
 }
 
