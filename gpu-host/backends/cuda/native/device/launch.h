@@ -12,7 +12,8 @@
 // The previous kernel ended only after its own wait, so by induction all earlier kernels have ended too, and a kernel may overwrite what any of them
 // read. A single kernel that did not wait would break this for all that follow; the emulation ends the run if a thread did not wait.
 // Output of earlier kernels must not be read after the wait through the read-only path (ld.global.nc, __ldg, __restrict__), because it changed during
-// the lifetime of this kernel.
+// the lifetime of this kernel. Tables that a copy writes between two chains may be read before the wait, but only past L1 (__ldcg): until the wait,
+// L1 may hold lines of an earlier step's tables.
 //
 // Copies, events and launches without the attribute (LAUNCH, cuBLASLt) wait for all preceding work of the stream, as usual, and a chained kernel
 // after one of them begins when it ends. Cards before capability 9.0 have no such launches: there every kernel begins when the previous one has ended.

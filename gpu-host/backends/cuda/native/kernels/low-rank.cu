@@ -20,6 +20,13 @@ __device__ __forceinline__ const LowRankMatrices<T>& matricesOf(const LowRankTas
   return static_cast<const LowRankMatrices<T>*>(task.matrices)[product.matrices];
 }
 
+// Loads a pointer from a table before the wait. Like every load of a step's tables before the wait, it bypasses L1 (see launch.h).
+template <typename P>
+__device__ __forceinline__ P* loadEarly(P* const* from) {
+  static_assert(sizeof(P*) == sizeof(long long), "pointers are loaded as 64-bit words");
+  return reinterpret_cast<P*>(__ldcg(reinterpret_cast<const long long*>(from)));
+}
+
 // Column of y of an output of a projection.
 __device__ __forceinline__ int columnOf(const LowRankProduct& product, int part, int output) {
   if (product.alternating) return 2 * output + part;
@@ -83,16 +90,17 @@ __global__ void __launch_bounds__(32 * SHRINK_WARPS) matrixShrink(LowRankProduct
   alignas(16) __shared__ float partial[SHRINK_WARPS][LOW_RANK_ROWS][SHRINK_LINE];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4;
   const int first = warp * SHRINK_SLICE + lane % 4 * 8;
-  const int inputs = product.inputs, tasks = *tables.taskCount;
+  const int inputs = product.inputs, tasks = __ldcg(tables.taskCount);
   constexpr int APART = SHRINK_WARPS * SHRINK_SLICE;
   // No kernel writes the tables and A, so the first task's matrix is requested while the previous kernel still runs.
   if (static_cast<int>(blockIdx.y) < tasks) {
-    const LowRankMatrices<bf16>& matrices = matricesOf<bf16>(tables.tasks[blockIdx.y], product);
+    const auto* const matrices = static_cast<const LowRankMatrices<bf16>*>(loadEarly(&tables.tasks[blockIdx.y].matrices)) + product.matrices;
     const int rank = blockIdx.x * 8 + line;
-    if (lane % 4 == 0 && rank < matrices.ranks) {
+    if (lane % 4 == 0 && rank < __ldcg(&matrices->ranks)) {
+      const bf16* const weights = loadEarly(&matrices->down) + static_cast<size_t>(rank) * inputs + first;
 #pragma unroll
       for (int u = 0; u < SHRINK_UNROLL; u++)
-        if (first + u * APART < inputs) prefetch(matrices.down + static_cast<size_t>(rank) * inputs + first + u * APART);
+        if (first + u * APART < inputs) prefetch(weights + u * APART);
     }
   }
   waitForEarlier();
@@ -180,7 +188,7 @@ __device__ __forceinline__ void addRun(bf16* at, float (&sums)[N]) {
 // y += B · low on tensor cores: a warp computes EXPAND_OUTPUTS outputs of a task; of both projections if they alternate.
 template <bool ALTERNATING>
 __global__ void __launch_bounds__(32 * EXPAND_WARPS) matrixExpand(LowRankProduct product, LowRankTables tables, bf16* y, size_t yStride) {
-  const int lane = threadIdx.x % 32, line = lane / 4, tasks = *tables.taskCount;
+  const int lane = threadIdx.x % 32, line = lane / 4, tasks = __ldcg(tables.taskCount);
   waitForEarlier();
   for (int t = blockIdx.y; t < tasks; t += gridDim.y) {
     const LowRankTask task = tables.tasks[t];
