@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -401,6 +402,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=0, help="nothing new is begun after so long")
     options = parser.parse_args()
     options.seconds = options.seconds or (420 if options.full else 150)
+    # run.sh ends a measurement that overruns its time, such as after a program hung: what was measured is written then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     run = Run(options)
     try:
         measure(run)
