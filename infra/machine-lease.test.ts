@@ -31,7 +31,10 @@ const claim = (signal = new AbortController().signal) => claimMachine(config, { 
 
 /** A connection, or a lease that is renewed, would keep the supervisor from ending. */
 async function assertNothingLeft(): Promise<void> {
-  const alone = async () => String(await probe.client('LIST')).trim().split('\n').length === 1;
+  const alone = async () =>
+    String(await probe.client('LIST'))
+      .trim()
+      .split('\n').length === 1;
   await eventually(alone, 'the connections of the claim have ended');
   assert.deepEqual(await listMachines(new Store(probe)), []);
 }

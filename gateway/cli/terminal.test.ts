@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { PassThrough } from 'node:stream';
+import { Writable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { Failure } from './failure.ts';
 import { Terminal } from './terminal.ts';
@@ -10,10 +10,18 @@ const SHOWN = 'a\ufffd[2Jb\ufffd2Jc\ufffdd';
 
 /** The output of a command on two terminals, or on two pipes. */
 function outputOf(isTTY: boolean, command: (terminal: Terminal) => void): string {
-  const streams = [new PassThrough(), new PassThrough()].map((stream) => Object.assign(stream, { isTTY }));
-  const [out, err] = streams as unknown as [NodeJS.WriteStream, NodeJS.WriteStream];
-  command(new Terminal({ json: false, out, err }));
-  return streams.map((stream) => String(stream.read() ?? '')).join('');
+  let output = '';
+  const stream = () => {
+    const made = new Writable({
+      write(text, _encoding, done) {
+        output += text;
+        done();
+      },
+    });
+    return Object.assign(made, { isTTY }) as unknown as NodeJS.WriteStream;
+  };
+  command(new Terminal({ json: false, out: stream(), err: stream() }));
+  return output;
 }
 
 describe('the output of a command', () => {

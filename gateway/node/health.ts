@@ -24,6 +24,7 @@ export function runningChecks(runtimes: readonly RuntimeInfo[], now: number): He
 
 /** Checks whether a runtime reaches one of its GPU hosts. */
 function hostCheck(hosts: readonly RuntimeGpuHost[], now: number): Health['checks'][number] {
+  if (hosts.length === 0) return { name: 'gpu-hosts', ok: false, detail: 'no machine with GPU hosts is there' };
   const used = hosts.filter((host) => !isDrained(host));
   const drained = hosts.length > used.length ? `, ${hosts.length - used.length} drained` : '';
   const there = used.filter(({ connected }) => connected).length;

@@ -141,7 +141,7 @@ export function describeOperations(get: () => Harness): void {
     await change({ drained: false });
     h.refused(await change({ drained: true }, 'nowhere'), 'unknown-machine');
     await lease.release();
-    await h.platform.lease.describe({ gpuHosts: [] });
+    await h.platform.lease.describe({ gpuHosts: undefined });
   });
 
   it('tokens for machines need a Redis that the machines can reach, and strangers cannot join', async () => {
@@ -258,7 +258,7 @@ export function describeOperations(get: () => Harness): void {
       );
     } finally {
       stop();
-      await h.platform.lease.describe({ gpuHosts: [] });
+      await h.platform.lease.describe({ gpuHosts: undefined });
     }
   });
 
