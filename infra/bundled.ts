@@ -91,7 +91,10 @@ export async function deployRest(
   say(code === 0 ? `Deployed ${names.length} more functions.` : 'Some functions could not be deployed; see above.');
 }
 
-/** Waits until another machine has a runtime, which builds the functions. Resolves to false when the signal aborts. */
+/**
+ * Waits until `/readyz` answers 200: another machine has a runtime, which builds the functions, and a GPU host is there. Resolves to false when
+ * the signal aborts.
+ */
 async function readiness({ host, port }: Config, signal: AbortSignal): Promise<boolean> {
   const url = `http://${host.includes(':') ? `[${host}]` : host}:${port}/readyz`;
   while (!signal.aborted) {

@@ -71,7 +71,7 @@ export function completionLogprobs(texts: TokenTexts, logs: readonly PromptLog[]
   };
 }
 
-/** Log-probabilities by the token's text, most probable first. Of several tokens with one text (parts of characters), the first one counts. */
+/** The log-probability of each text. Of several tokens with one text (parts of characters), the most probable one counts. */
 function byText(texts: TokenTexts, top: TokenLog['top']): Readonly<Record<string, number>> {
   const found = new Map<string, number>();
   for (const { token, logprob } of top) {

@@ -103,9 +103,13 @@ describe('joining a platform', () => {
     await refused('never', { token: 'pie-join.a.b', name: 'south' }, /not a join token/);
     const unused = await token();
     await refused('never', { token: unused, name: 'north' }, /"north" is already registered or has already joined/);
-    await refused('never', { token: unused, name: 'No Name' }, /^--name: /);
-    await refused('never', { token: unused, name: 'south', role: 'runtimes' }, /^--role: /);
-    await refused('never', { token: unused, name: 'south', address: '0.0.0.0' }, /^--address: must be the address/);
+    await refused('never', { token: unused, name: 'No Name' }, /^--name \(or PIE_MACHINE\): /);
+    await refused('never', { token: unused, name: 'south', role: 'runtimes' }, /^--role \(or PIE_ROLES\): /);
+    await refused(
+      'never',
+      { token: unused, name: 'south', address: '0.0.0.0' },
+      /^--address \(or PIE_ADDRESS\): must be the address/,
+    );
     await refused('never', { token: unused, name: 'south', url: 'ftp://a' }, /not a valid gateway address/);
     await refused('never', { token: unused, name: 'south', url: 'http://127.0.0.1:1' }, /cannot be reached/);
     await join('south', { token: unused, name: 'south' });

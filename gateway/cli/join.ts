@@ -117,8 +117,9 @@ function settingsOf(request: JoinRequest, address: string): MachineSettings {
   const parsed = z.object(machineEnvironment).safeParse(given);
   if (parsed.success) return machineSettings({}, parsed.data);
   const issue = parsed.error.issues[0];
-  const option = { PIE_MACHINE: '--name', PIE_ROLES: '--role', PIE_ADDRESS: '--address' }[String(issue?.path[0])] ?? '';
-  throw new Failure(`${option}: ${issue?.message ?? 'is not valid'}.`);
+  const variable = String(issue?.path[0]);
+  const option = { PIE_MACHINE: '--name', PIE_ROLES: '--role', PIE_ADDRESS: '--address' }[variable] ?? '';
+  throw new Failure(`${option} (or ${variable}): ${issue?.message ?? 'is not valid'}.`);
 }
 
 /** The address from which this machine reaches the gateway. */

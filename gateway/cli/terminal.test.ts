@@ -9,7 +9,7 @@ const HOSTILE = 'a\x1b[2Jb\x9b2Jc\u202ed';
 const SHOWN = 'a\ufffd[2Jb\ufffd2Jc\ufffdd';
 
 /** The output of a command on two terminals, or on two pipes. */
-function outputOf(isTTY: boolean, command: (terminal: Terminal) => void): string {
+function outputOf(isTTY: boolean, command: (terminal: Terminal) => void, json = false): string {
   let output = '';
   const stream = () => {
     const made = new Writable({
@@ -20,7 +20,7 @@ function outputOf(isTTY: boolean, command: (terminal: Terminal) => void): string
     });
     return Object.assign(made, { isTTY }) as unknown as NodeJS.WriteStream;
   };
-  command(new Terminal({ json: false, out: stream(), err: stream() }));
+  command(new Terminal({ json, out: stream(), err: stream() }));
   return output;
 }
 
@@ -48,6 +48,17 @@ describe('the output of a command', () => {
       outputOf(false, (terminal) => terminal.print(HOSTILE)),
       `${HOSTILE}\n`,
     );
+  });
+
+  it('escapes control characters of JSON on a terminal, which keeps its value', () => {
+    for (const command of [
+      (terminal: Terminal) => terminal.value(HOSTILE),
+      (terminal: Terminal) => terminal.failure(new Failure(HOSTILE)),
+    ]) {
+      const output = outputOf(true, command, true);
+      for (const obeyed of ['\x1b', '\x9b', '\u202e']) assert.ok(!output.includes(obeyed), JSON.stringify(output));
+      assert.ok(JSON.stringify(JSON.parse(output)).includes(JSON.stringify(HOSTILE)), output);
+    }
   });
 
   it('keeps a cell on the line of its row', () => {

@@ -60,7 +60,7 @@ export class Terminal {
 
   /** The result as JSON, on one line. */
   value(value: unknown): void {
-    if (this.json && !this.#silent) this.#out.write(`${JSON.stringify(value)}\n`);
+    if (this.json && !this.#silent) this.#out.write(`${jsonLine(value, this.#out)}\n`);
   }
 
   /** Suppresses further output, because the reader has left. */
@@ -132,9 +132,8 @@ export class Terminal {
     if (this.json) {
       const { code, message, why, advice: hint, field, requestId, invocation } = failure;
       const diagnostics = failure.diagnostics.length > 0 ? failure.diagnostics : undefined;
-      this.#err.write(
-        `${JSON.stringify({ error: { code, message, why, hint, field, requestId, invocation, diagnostics } })}\n`,
-      );
+      const error = { code, message, why, hint, field, requestId, invocation, diagnostics };
+      this.#err.write(`${jsonLine({ error }, this.#err)}\n`);
       return;
     }
     const lines = [failure.message];
@@ -170,4 +169,11 @@ export class Terminal {
 /** A text as this stream may have it: whole in a pipe, without what a terminal obeys on a terminal. */
 function shown(text: string, stream: NodeJS.WriteStream): string {
   return stream.isTTY ? text.replace(OBEYED, '\ufffd') : text;
+}
+
+/** JSON as this stream may have it: on a terminal, escapes stand for what a terminal obeys, and the value stays the same. */
+function jsonLine(value: unknown, stream: NodeJS.WriteStream): string {
+  const text = JSON.stringify(value);
+  if (!stream.isTTY) return text;
+  return text.replace(OBEYED, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

@@ -304,6 +304,26 @@ describe('PieClient', () => {
     }
   });
 
+  it('asks again for a failure whose answer breaks off', async () => {
+    let bytes = 100_000;
+    const proxy = await startCuttingProxy(new URL(platform.url), () => bytes);
+    try {
+      const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey });
+      const known = new Set((await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id));
+      const asked = wired.invokeAndWait('echo', { prompt: 'a' });
+      const failing = await platform.attempt(await platform.submitted('echo', known));
+      bytes = Number.POSITIVE_INFINITY;
+      await failing.say('x'.repeat(300_000));
+      await Promise.all([
+        assert.rejects(asked, { name: 'PieError', code: 'trap' }),
+        failing.fail('trap', 'unreachable'),
+      ]);
+      assert.equal(proxy.cuts(), 1);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
   it('sends the affinity of an invocation', async () => {
     const { id } = await client.submit('echo', { prompt: 'a' }, { affinity: 'talk' });
     const { redis, keys } = platform.scheduler.store;

@@ -98,8 +98,8 @@ interface ProblemMembers {
 }
 
 /** Makes the error of an answer with an error status. The problem of a failed invocation has its messages, and so can be as large as an outcome. */
-export async function errorFromResponse(response: Response): Promise<PieError> {
-  const problem = parseProblem(await response.text().catch(() => ''));
+export async function errorFromResponse(response: Response, text?: string): Promise<PieError> {
+  const problem = parseProblem(text ?? (await response.text().catch(() => '')));
   const requestId = textOf(problem.requestId) ?? response.headers.get('x-request-id') ?? undefined;
   if (!isErrorCode(problem.code)) {
     return new PieError('bad-response', `The server answered ${response.status} without a problem document.`, {

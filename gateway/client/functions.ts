@@ -118,7 +118,7 @@ export class FunctionsClient {
     const query = options.now === true ? '?now=true' : '';
     const response = await this.#http.request(`${path}${query}`, { ...common(options), method: 'DELETE' });
     if (response.status === 204) return [];
-    return ((await response.json()) as { draining: Draining[] }).draining;
+    return (await this.#http.parsed<{ draining: Draining[] }>(response, options.signal)).draining;
   }
 }
 

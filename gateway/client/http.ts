@@ -72,12 +72,16 @@ export class Http {
       clearTimeout(timer);
     }
     if (response.ok || response.status === options.alsoStatus) return response;
-    throw await errorFromResponse(response);
+    throw await errorFromResponse(response, await this.body(response.text(), options.signal));
   }
 
   async json<T>(path: string, options?: RequestOptions): Promise<T> {
-    const response = await this.request(path, options);
-    const text = await this.body(response.text(), options?.signal);
+    return this.parsed<T>(await this.request(path, options), options?.signal);
+  }
+
+  /** The JSON of an answer. Throws {@link PieError}, or the signal's reason. */
+  async parsed<T>(response: Response, signal?: AbortSignal): Promise<T> {
+    const text = await this.body(response.text(), signal);
     try {
       return JSON.parse(text) as T;
     } catch (cause) {
@@ -98,16 +102,21 @@ export class Http {
    * Retries transient failures (a refused connection, a restarting store), with growing pauses, until the attempt succeeds, fails
    * for good, or `reconnectMs` have passed.
    *
-   * @param patient when true, they count from the first failure: it may come after a long wait, at the latest when `fetch` of Node
-   * gives up a request that has had no answer for 300 s
+   * @param patient when true, `reconnectMs` count from the first failure, and once more from a failure after a long wait for an answer: `fetch`
+   * of Node gives up a request that has had no answer for 300 s
    */
   async retrying<T>(attempt: () => Promise<T>, signal?: AbortSignal, patient = false): Promise<T> {
     let giveUpAt = patient ? undefined : performance.now() + this.reconnectMs;
+    let hasWaited = false;
     for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
+      const beganAt = performance.now();
       try {
         return await attempt();
       } catch (error) {
-        giveUpAt ??= performance.now() + this.reconnectMs;
+        // A gateway was there while the client waited for its answer, so an earlier refusal does not count against this failure.
+        const isLate = patient && performance.now() - beganAt > this.reconnectMs;
+        if (giveUpAt === undefined || (isLate && !hasWaited)) giveUpAt = performance.now() + this.reconnectMs;
+        hasWaited ||= isLate;
         if (!(error instanceof PieError) || !error.retryable || performance.now() + pauseMs > giveUpAt) throw error;
       }
       await pause(pauseMs, signal);

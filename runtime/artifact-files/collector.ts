@@ -59,7 +59,7 @@ export class ArtifactCollector {
     const removed: string[] = [];
     for (const name of looked) {
       if (this.#stopped) break;
-      // Noted first: the next round goes on behind an artifact whose check fails.
+      // Note the name first, so that the next round goes on behind an artifact whose check fails.
       this.#last = name;
       // No launch can use an incomplete artifact.
       const artifact = await readArtifactAsItIs(store, name);

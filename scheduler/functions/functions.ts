@@ -330,7 +330,7 @@ export class Functions {
       redis.multi().hgetall(keys.function(tenant, name)).hgetall(keys.removedVersions(tenant, name)).exec(),
     );
     const [deployed = {}, draining = {}] = (replies ?? []).map(([error, fields]) => {
-      // A version that were left out would lose the values of its secrets.
+      // The caller deletes the secret values of a version that is missing here.
       if (error) throw error;
       return fields as Record<string, string>;
     });

@@ -46,7 +46,7 @@ export interface RemovalsOptions {
 export class Removals {
   readonly #options: RemovalsOptions;
   readonly #store: Store;
-  /** The pass over all functions with removed versions with which the next round goes on. */
+  /** A pass over all functions with removed versions. The next round goes on with it. */
   #pass = this.#members();
   /** The last round; the next one begins after it. */
   #round: Promise<void> = Promise.resolve();
@@ -101,7 +101,10 @@ export class Removals {
 
   async #sweep(): Promise<void> {
     for (let steps = 0; steps < STEPS_PER_ROUND; ) {
-      const next = await this.#pass.next();
+      const next = await this.#pass.next().catch((error: unknown) => {
+        this.#pass = this.#members();
+        throw error;
+      });
       if (next.done === true) {
         this.#pass = this.#members();
         return;

@@ -358,7 +358,10 @@ describe('event log', () => {
     const read = t.mock.method(reader.logs, 'oldest');
     /** Resolves when the reader has made its reads: it makes each one in the turn in which the one before ends. */
     const rests = async (reads: number) => {
-      while (read.mock.callCount() < reads) await nextTurn();
+      while (read.mock.callCount() < reads) {
+        t.signal.throwIfAborted();
+        await nextTurn();
+      }
       await Promise.all(read.mock.calls.map((call) => call.result));
       await nextTurn();
       assert.equal(read.mock.callCount(), reads);

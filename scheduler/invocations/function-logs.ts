@@ -38,7 +38,7 @@ export interface WaitingLines {
 export const LOG_BEGINNING = '0-0';
 /** Lines of one read. A stalled reader keeps them in memory. */
 const READ_COUNT = 64;
-/** Without a wake-up for that long a reader looks at some logs, in turn, since wake-ups can be lost. */
+/** A reader looks for new names and at some logs, in turn, at this interval, since wake-ups can be lost. */
 const IDLE_READ_MS = 5000;
 /** Logs of one such look: hundreds of readers that looked at all logs of a tenant with many functions would keep Redis busy. */
 const IDLE_READ_LOGS = 16;
@@ -101,6 +101,8 @@ export class FunctionLogs {
           const channel = this.#store.keys.logsChannel(tenant, name);
           stops.set(name, await this.#channels.listen(channel, { message: wake, resumed: wake }));
         }
+        const until = performance.now() + IDLE_READ_MS;
+        const leftMs = () => Math.max(0, until - performance.now());
         do {
           for (const name of changed) {
             changed.delete(name);
@@ -113,7 +115,7 @@ export class FunctionLogs {
               waiting?.passed(line);
             }
           }
-        } while (!signal.aborted && (changed.size > 0 || (await wakeup.wait(IDLE_READ_MS, signal))));
+        } while (!signal.aborted && leftMs() > 0 && (changed.size > 0 || (await wakeup.wait(leftMs(), signal))));
         for (const name of [...stops.keys()].slice(idle, idle + IDLE_READ_LOGS)) changed.add(name);
         idle = idle + IDLE_READ_LOGS < stops.size ? idle + IDLE_READ_LOGS : 0;
       }

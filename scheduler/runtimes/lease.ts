@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -152,6 +153,6 @@ export class RuntimeLease {
  */
 export async function unregister(store: Store, runtimeId: string, onlyDead = false): Promise<boolean> {
   const { keys, clock } = store;
-  const own = [keys.runtimes, keys.alive(runtimeId), keys.cancels(runtimeId)];
+  const own = [keys.runtimes, keys.alive(runtimeId), keys.cancels(runtimeId), keys.reply(randomUUID())];
   return (await store.script(UNREGISTER, own, [runtimeId, keys.prefix, clock(), onlyDead ? 1 : 0])) === 1;
 }

@@ -42,6 +42,8 @@ describe('Redis at its memory limit', () => {
     assert.equal(await inbox.push(first.id, { text: 'before' }), 'ok');
     assert.equal(await files.put(third.id, 'f', 'text/plain', new Uint8Array(3)), 'ok');
     await scheduler.keyValues.write('t', 'k', new Uint8Array(10));
+    const removed = { name: 'f', version: 'v', tenant: 't', manifest: { name: 'f' }, componentHash: 'none' };
+    await client.hset(keys.removedVersions('t', 'f'), 'v', JSON.stringify(removed));
     await client.hset(keys.removals, 't/f', 'drain', 't/f@v', 'now');
     await scheduler.quotas.setDefaults({ 'kv-pages': 100 });
     // On a connection of its own: Redis keeps a buffer of that size for a connection that has sent so much.
@@ -77,6 +79,7 @@ describe('Redis at its memory limit', () => {
     assert.ok(await scheduler.keyValues.delete('t', 'k'));
     await scheduler.keyValues.sweep();
     await scheduler.removals.sweep();
+    assert.equal(await client.exists(keys.removals), 0);
     const result = { event: 'result', data: '{}' } as const;
     assert.equal(await invocations.finish(first.id, first.epoch, 1, result, null), 'ok');
     assert.equal(await invocations.fail(second.id, 'internal', 'over'), 'ok');

@@ -36,9 +36,9 @@ export async function withTimeout<T>(
   try {
     return await abortable(answer, timer.signal);
   } finally {
-    await ended([answer]);
-    // End the host's timer: it must not abort what the task has made with its signal and returned, such as a response.
+    // End the host's timer: the task's result, such as a response, may still depend on the task's signal.
     over.abort();
+    await ended([answer]);
   }
 }
 
@@ -73,7 +73,7 @@ export async function race<T>(
   });
   try {
     const result = await abortable(Promise.any(attempts), options.signal);
-    // What the winner has made with its signal and returned, such as a response, goes on.
+    // The winner's result, such as a response, may still depend on the winner's signal.
     if (winner) others.delete(winner);
     return result;
   } catch (error) {
@@ -128,7 +128,7 @@ const GRACE_MS = 100;
 /** Waits until all tasks have ended, or the grace period is over. */
 async function ended(tasks: readonly Promise<unknown>[]): Promise<void> {
   const all = Promise.allSettled(tasks);
-  // The host's timer cannot be cancelled, so do not set it for tasks that end within the next turns of the promise queue.
+  // `sleep` has no signal, so do not set a timer for tasks that end within the next turns of the promise queue.
   let open = true;
   void all.then(() => {
     open = false;

@@ -36,7 +36,7 @@ export interface Decoder {
   readonly late?: boolean;
   /** Log-probabilities of the last tokens, from decoders that were asked for them. */
   readonly logProbabilities?: readonly number[];
-  /** Counts the sequence's last tokens as tokens of the generation: another decoder chose them. */
+  /** Counts the sequence's last tokens, one or more, as tokens of the generation: another decoder chose them. */
   skip?(tokens: number): void;
   /** Asks the device to end the current call; tokens decoded until then still arrive. For decoders that may set `late`. */
   halt?(): void;
@@ -301,7 +301,8 @@ class PenalizedDecoder implements Decoder {
 
   skip(tokens: number): void {
     this.#guest.skip(tokens);
-    this.#chosen.push(...this.#sequence.tokens.slice(-tokens));
+    const { tokens: all } = this.#sequence;
+    this.#chosen.push(...all.slice(all.length - tokens));
   }
 
   halt(): void {

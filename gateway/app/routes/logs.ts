@@ -144,7 +144,7 @@ function optionsOf(
     });
   return {
     ...filters,
-    // A browser takes a stream up again at the address of the first request. It must not miss lines for the limit of that request.
+    // A browser takes a stream up again at the address of the first request. It must not miss lines because of that request's limit.
     limit: follow && lastEventId !== undefined ? MAX_LIMIT : limit,
     cursor: lastEventId ?? after ?? null,
     follow,

@@ -23,7 +23,10 @@ export const UsageRowSchema = z
   .object({
     at: timestamp.openapi({ description: 'Start of the span' }),
     tenant: z.string(),
-    function: z.string().nullable().openapi({ description: 'Null in a sum over functions' }),
+    function: z.string().nullable().openapi({
+      description:
+        'Null in a sum over functions; `-` for the functions beyond 2,048 of a span, which it counts together',
+    }),
     requests: count.openapi({ description: 'Invocations that clients made' }),
     invocations: count.openapi({ description: 'The same, and the children that they launched' }),
     succeeded: count,

@@ -230,6 +230,7 @@ class Talk {
 
   /** Sends again while the gateway refuses the message, so that a function that is slow or waits to start loses none. */
   async #sent(send: () => Promise<void>): Promise<void> {
+    if (this.#isOver) return;
     for (let pauseMs = 50; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
       try {
         return await send();

@@ -244,7 +244,7 @@ export function describeInvocations(get: () => Harness): void {
       assert.deepEqual(
         lines.map(({ data }) => JSON.parse(data).message),
         ['w1', 'trap: unreachable', 'd2', 'w2', 'live'],
-        'a resumed stream misses no line for the limit in its address',
+        'a resumed stream misses no line because of the limit in its address',
       );
       leave.abort();
     });

@@ -52,8 +52,7 @@ export class IoTurns {
   }
 
   /**
-   * Makes an operation that gives back what another one has taken, such as a handle: when its turn comes after the caller has given up the wait,
-   * it is made all the same.
+   * Makes an operation that releases something, such as a handle. The operation keeps its turn when the caller's wait is over.
    * @throws Error when the wait and the operation take too long; errors of `work`
    */
   async release(work: () => Promise<void>): Promise<void> {

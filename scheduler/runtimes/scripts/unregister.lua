@@ -4,6 +4,7 @@
   KEYS[1] registered runtimes (hash)
   KEYS[2] the runtime's alive key
   KEYS[3] its cancels (hash)
+  KEYS[4] the reply to this call, see ../../store/scripts/once.lua
   ARGV[1] runtime id
   ARGV[2] prefix of every key
   ARGV[3] now, ms
@@ -12,7 +13,12 @@
   Returns 1; 0 for a runtime that was left alone.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../store/scripts/once.lua"
 --- @include "../../admission/scripts/include/admission.lua"
+local answered = answeredBefore(KEYS[4])
+if answered then
+  return answered
+end
 if ARGV[4] == '1' and redis.call('EXISTS', KEYS[2]) == 1 then
   return 0
 end
@@ -21,4 +27,4 @@ redis.call('HDEL', KEYS[1], ARGV[1])
 local a = openAdmission(ARGV[2], ARGV[3])
 countRuntime(a, ARGV[1], nil)
 closeAdmission(a)
-return 1
+return answerOnce(KEYS[4], 1)

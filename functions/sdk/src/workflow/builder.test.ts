@@ -29,6 +29,23 @@ describe('builder', () => {
     assert.deepEqual(prefilled?.inputs, { parts: { list: [{ value: 'Say [object Object]: ' }] } });
   });
 
+  it('tells a component within a loop from one of the same name outside of it', async () => {
+    const app = workflowOn(new TextEngine(), 'named', (g: Builder) => {
+      const draft = (builder: Builder, text: string) =>
+        builder.component('draft', () => builder.call('write', {}, 'text', () => text));
+      const outside = draft(g, 'outside');
+      const { text } = g.loop({ text: outside }, 1, (inner) => {
+        draft(inner, 'within');
+        return {
+          text: inner.call('take', { outside }, 'text', (given) => given.outside),
+          done: inner.call('end', {}, 'flag', () => true),
+        };
+      });
+      return { text };
+    });
+    assert.deepEqual(await app.run({}), { text: 'outside' });
+  });
+
   it('refuses a name that no object can have', async () => {
     const named = JSON.parse('{"__proto__": "text"}');
     const builds: readonly ((g: Builder) => Readonly<Record<string, unknown>>)[] = [

@@ -382,7 +382,9 @@ export class Builder {
     const adopted: Record<string, Input> = {};
     checkNames(inputs);
     for (const port in inputs) adopted[port] = this.#adopt(inputs[port] as Input);
-    const base = `${this.#module}/${name}`;
+    // A loop's components may have the names of components outside of it, and their nodes still need ids of their own.
+    const within = this.#outer && this.#module !== this.#name ? `${this.#name}/` : '';
+    const base = `${within}${this.#module}/${name}`;
     const count = (this.#counts.get(base) ?? 0) + 1;
     this.#counts.set(base, count);
     const id = newId(count === 1 ? base : `${base}-${count}`, this.#ids);

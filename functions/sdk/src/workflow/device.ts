@@ -161,8 +161,8 @@ async function decode({ kind, options, items, pipe }: Decoding, context: Context
     const { text } = await (pipe ? generation.pipe() : generation.collect());
     return { text, context };
   } catch (error) {
-    // A window has dropped tokens for good, and another attempt would see less of the text.
-    const isLost = options.window !== undefined && generation.tokens.length > 0;
+    // A window drops tokens for good from the second call on, and another attempt would see less of the text.
+    const isLost = options.window !== undefined && generation.forwardCalls > 1;
     if (isLost || (pipe && generation.text !== '')) run.sent();
     throw error;
   }

@@ -12,7 +12,7 @@ import { eventsCard, isOpen, outputCard, past, resultCard } from './invocation.t
 
 const PATH = '/dashboard/playground';
 
-/** Maximum bytes of the form. The input that it yields, a few times as long at most, is within the gateway's limit on inputs. */
+/** Maximum bytes of the form. Its input is at most six times as long, which is within the gateway's limit on inputs. */
 export const MAX_RUN_FORM_BYTES = 512 * 1024;
 
 const STILL_OPEN =

@@ -402,13 +402,17 @@ def main():
     parser.add_argument("--seconds", type=float, default=0, help="nothing new is begun after so long")
     options = parser.parse_args()
     options.seconds = options.seconds or (420 if options.full else 150)
-    # run.sh ends a measurement that overruns its time, such as after a program hung: what was measured is written then, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # run.sh ends a measurement that overruns its time, such as after a program hung. The results until then are written all the same.
+    def stop(*_):
+        # `timeout` signals this process and then its group. The second signal must not interrupt the writing.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, stop)
     run = Run(options)
     try:
         measure(run)
     finally:
-        run.close()
         rows, ceilings = aims(run)
         rows = checked(options.out) + rows
         if options.toy:  # The toy shapes say nothing about a card.
@@ -423,6 +427,8 @@ def main():
         )
         with open(os.path.join(options.out, "results.json"), "w", encoding="utf-8") as file:
             json.dump(results, file)
+        # After the results: run.sh waits 5 s, and a program that hangs in the driver takes longer to end.
+        run.close()
         failed = [record for record in run.records if "error" in record]
         for record in failed:
             print(f"failed: {record['who']}: {record['command']}: {record['error']}")
