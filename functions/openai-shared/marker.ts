@@ -1,6 +1,6 @@
 /**
- * The token that begins a call, if it is a special one. The text omits such a token, so that no stop string finds it, whatever the marker has
- * behind it (Mistral: `[TOOL_CALLS] [`).
+ * The token that begins a call, if it is a special one. The text omits such a token, so no stop string finds it, even when more text belongs to the
+ * marker (Mistral: `[TOOL_CALLS] [`).
  *
  * @param ids the marker's tokens
  * @param ends the tokens that end a text: a model writes them without a call

@@ -61,7 +61,9 @@ it('a sandbox that cannot start without file descriptors fails, and the runtime 
     const held = [];
     try {
       for (;;) held.push(openSync('/dev/null'));
-    } catch {}
+    } catch {
+      // None is left.
+    }
     let failed = 'no error';
     try {
       startSandbox({ layers, memoryMb: 64, poolMb: 1 }, {});

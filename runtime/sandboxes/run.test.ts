@@ -168,7 +168,9 @@ it('a confined process that cannot start without file descriptors fails, and its
     const held = [];
     try {
       for (;;) held.push(openSync('/dev/null'));
-    } catch {}
+    } catch {
+      // None is left.
+    }
     const failed = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512 }).catch((error) => error);
     for (const fd of held) closeSync(fd);
     process.stdout.write(failed.code);`;

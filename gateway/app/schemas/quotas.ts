@@ -24,8 +24,7 @@ export const UsageRowSchema = z
     at: timestamp.openapi({ description: 'Start of the span' }),
     tenant: z.string(),
     function: z.string().nullable().openapi({
-      description:
-        'Null in a sum over functions; `-` for the functions beyond 2,048 of a span, which it counts together',
+      description: 'Null in a sum over functions; `-` in the sum over those beyond the first 2,048 of a span',
     }),
     requests: count.openapi({ description: 'Invocations that clients made' }),
     invocations: count.openapi({ description: 'The same, and the children that they launched' }),

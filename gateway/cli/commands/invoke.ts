@@ -153,7 +153,7 @@ export async function withCancel(
   }
 }
 
-/** Lines that may wait to be sent; standard input is read no further meanwhile. */
+/** Lines that may wait to be sent. The command reads no further from standard input while so many wait. */
 const MAX_UNSENT = 256;
 /** Refusals of a message that the gateway has not stored: the function has not taken the earlier ones, or the gateway lacks memory. */
 const REFUSALS: ReadonlySet<string> = new Set(['too-many-requests', 'gateway-busy']);
@@ -186,7 +186,7 @@ class Talk {
     return () => undefined;
   }
 
-  /** Stops waiting for the function to take messages: its output is followed no longer. */
+  /** Stops waiting for the function to take messages: the command no longer follows its output. */
   end(): void {
     this.#isOver = true;
   }

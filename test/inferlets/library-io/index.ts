@@ -137,7 +137,7 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     await waiting.send('wait');
     waiting.cancel();
     const cancelled = await waiting.ending();
-    // Is aborted between the start of the child and the return of `launch`, which looks twice before.
+    // This signal is aborted between the start of the child and the return of `launch`, which looks at it twice before.
     let looks = 0;
     const signal = {
       get aborted() {

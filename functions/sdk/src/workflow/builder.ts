@@ -329,28 +329,26 @@ export class Builder {
     if (!(Number.isInteger(most) && most >= 1)) {
       throw new InferletError('invalid-argument', `A loop of ${most} rounds: give a whole number, 1 or more.`);
     }
-    if ('done' in initial) {
+    if ('done' in initial)
       throw new InferletError('invalid-argument', 'A loop ends by "done": give that value of its state another name.');
-    }
     // Each loop names its nodes apart: a value of another loop's round must not count as the value of a node here.
     const place = ++this.#loops;
     const inner = new Builder(`${this.#name}/loop${place === 1 ? '' : `-${place}`}`, { outer: this });
+    const ports = Object.entries(initial);
     const state = Object.fromEntries(
-      Object.entries(initial).map(([name, { type }]) => [name, inner.argument(name, type)]),
+      ports.map(([name, { type }]) => [name, inner.argument(name, type)]),
     ) as unknown as S;
     const results = body(inner, state);
     const outputs = Object.fromEntries(
       [...Object.keys(initial), 'done'].map((name) => [name, { from: results[name] as Ref }]),
     );
     const inputs: Record<string, Input> = {};
-    for (const [name, from] of Object.entries(initial)) inputs[name] = { from };
+    for (const [name, from] of ports) inputs[name] = { from };
     const graph = inner.graph(outputs);
     for (const { outer, inner: argument } of inner.#captured.values()) inputs[argument.node] = { from: outer };
-    const types = Object.fromEntries(Object.entries(initial).map(([name, { type }]) => [name, type]));
+    const types = Object.fromEntries(ports.map(([name, { type }]) => [name, type]));
     const node = this.#add({ kind: 'loop', body: graph, most }, inputs, types);
-    return Object.fromEntries(
-      Object.entries(initial).map(([port, { type }]) => [port, outputRef(node, port, type)]),
-    ) as unknown as S;
+    return Object.fromEntries(ports.map(([port, { type }]) => [port, outputRef(node, port, type)])) as unknown as S;
   }
 
   /** The graph so far, with these results. */
