@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { FrameParser, readFrames } from './event-source.ts';
 
@@ -75,6 +76,20 @@ describe('readFrames', () => {
     );
     assert.deepEqual(frames, ['1']);
     assert.equal(cancelled, true);
+  });
+
+  it('does not take the pauses of a slow reader for silence, but a stream that stays silent after one', async () => {
+    const body = new ReadableStream<Uint8Array>({
+      start: (controller) => {
+        for (const data of ['1', '2']) controller.enqueue(new TextEncoder().encode(`data: ${data}\n\n`));
+      },
+    });
+    const frames = readFrames(body, { idleTimeoutMs: 20 });
+    assert.equal((await frames.next()).value?.data, '1');
+    await sleep(60);
+    assert.equal((await frames.next()).value?.data, '2');
+    await sleep(60);
+    await assert.rejects(frames.next(), { name: 'TimeoutError' });
   });
 
   it('rejects with the reason of its abort signal even if the connection stays open', { timeout: 10_000 }, async () => {

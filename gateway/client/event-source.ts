@@ -105,7 +105,8 @@ export class FrameStream {
   readonly #idleTimeoutMs: number;
   readonly #abort = () => this.#fail(this.#signal?.reason);
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #heardAt = performance.now();
+  /** Begin of the pending read; null while the caller asks for nothing. */
+  #askedAt: number | null = null;
   #failure: { readonly error: unknown } | null = null;
   #reject: ((error: unknown) => void) | undefined;
 
@@ -115,14 +116,16 @@ export class FrameStream {
     this.#signal = signal;
     signal?.addEventListener('abort', this.#abort, { once: true });
     if (signal?.aborted) this.#abort();
-    this.#watch(idleTimeoutMs);
   }
 
   /** The next frames, at least one; null at the end of the stream. The caller judges whether the stream was complete. Calls must not overlap. */
   async read(): Promise<Frame[] | null> {
     for (;;) {
+      // Silence counts only while the caller waits: bytes that a slow caller has not asked for are not missing.
+      this.#askedAt = performance.now();
+      if (this.#timer === undefined) this.#watch(this.#idleTimeoutMs);
       const chunk = await this.#chunk();
-      this.#heardAt = performance.now();
+      this.#askedAt = null;
       if (chunk === null) return null;
       const frames = this.#parser.push(this.#decoder.decode(chunk, { stream: true }));
       if (frames.length > 0) return frames;
@@ -145,10 +148,12 @@ export class FrameStream {
     });
   }
 
-  /** One timer serves all reads: when bytes have arrived meanwhile, it starts again for the rest of the time. */
+  /** One timer serves all reads: when a later read is pending, it starts again for the rest of that read's time. */
   #watch(ms: number): void {
     this.#timer = setTimeout(() => {
-      const leftMs = this.#heardAt + this.#idleTimeoutMs - performance.now();
+      this.#timer = undefined;
+      if (this.#askedAt === null) return;
+      const leftMs = this.#askedAt + this.#idleTimeoutMs - performance.now();
       if (leftMs > 0) this.#watch(leftMs);
       else this.#fail(new DOMException(`The stream was silent for ${this.#idleTimeoutMs} ms.`, 'TimeoutError'));
     }, ms);
