@@ -1,22 +1,40 @@
 import readline from 'node:readline/promises';
 import { EXIT, Failure } from './failure.ts';
 
+/** A terminal's input, and the stream that shows the question. */
+interface Prompt {
+  readonly input: NodeJS.ReadStream;
+  readonly output: NodeJS.WriteStream;
+}
+
 /**
  * Asks the user whether to go on. Without a terminal it requires `--yes`; throws {@link Failure} when that is missing, or the answer is no.
  *
  * @param question such as `Cancel 3 invocations?`
  */
-export async function confirm(question: string, yes: boolean, signal: AbortSignal): Promise<void> {
+export async function confirm(
+  question: string,
+  yes: boolean,
+  signal: AbortSignal,
+  { input, output }: Prompt = { input: process.stdin, output: process.stderr },
+): Promise<void> {
   if (yes) return;
-  if (!process.stdin.isTTY) {
+  if (!input.isTTY) {
     throw new Failure(`${question} The input is not a terminal, so you cannot answer.`, {
       advice: 'Repeat the command with --yes.',
     });
   }
-  const lines = readline.createInterface({ input: process.stdin, output: process.stderr });
+  const lines = readline.createInterface({ input, output });
+  // Where the question goes to a file, the end of the input (Ctrl-D) closes the prompt without an answer.
+  const closed = new AbortController();
+  lines.once('close', () => closed.abort());
   try {
-    const answer = await lines.question(`${question} [y/N] `, { signal });
+    const answer = await lines.question(`${question} [y/N] `, { signal: AbortSignal.any([signal, closed.signal]) });
     if (/^y(es)?$/i.test(answer.trim())) return;
+  } catch (error) {
+    signal.throwIfAborted();
+    // On a terminal, the prompt reads Ctrl-C and Ctrl-D itself, and fails with an abort of its own.
+    if (!(error instanceof Error) || error.name !== 'AbortError') throw error;
   } finally {
     lines.close();
   }

@@ -33,7 +33,7 @@ async function main(): Promise<number> {
     return (await command.run({ args, options, terminal, signal: interrupted.signal, connect })) ?? EXIT.ok;
   } catch (thrown) {
     if (readerLeft) return EXIT.ok;
-    if (interrupted.signal.aborted && thrown === interrupted.signal.reason) return EXIT.interrupted;
+    if (interrupted.signal.aborted && isAbort(thrown)) return EXIT.interrupted;
     const failure = toFailure(thrown);
     terminal.failure(failure);
     if (failure.exitCode === EXIT.internal && failure.cause instanceof Error) console.error(failure.cause.stack);
@@ -41,4 +41,9 @@ async function main(): Promise<number> {
   } finally {
     process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
   }
+}
+
+/** True for the signal's reason, and for the errors with which Node's timers and prompts stand for it. */
+function isAbort(thrown: unknown): boolean {
+  return thrown instanceof Error && thrown.name === 'AbortError';
 }

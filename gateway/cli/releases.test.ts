@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -47,7 +47,7 @@ describe('releases on the command line:', () => {
   /** @param heard called after each write of the command to its standard error, with the whole text so far */
   function run(
     args: readonly string[],
-    heard: (text: string) => void = () => undefined,
+    heard: (text: string, child: ChildProcess) => void = () => undefined,
     url = platform.url,
   ): Promise<Ended> {
     const env = { ...process.env, PIE_URL: url, PIE_API_KEY: platform.apiKey };
@@ -59,7 +59,7 @@ describe('releases on the command line:', () => {
     });
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       stderr += text;
-      heard(stderr);
+      heard(stderr, child);
     });
     return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
   }
@@ -113,6 +113,20 @@ describe('releases on the command line:', () => {
     const skipped = await run(['deploy', source('0', {}), '--upgrading', 'skip'], undefined, url);
     assert.equal(skipped.code, EXIT.upgrading, skipped.stderr);
     assert.match(skipped.stderr, /earlier release.*Nothing was deployed/);
+    earlier.close();
+  });
+
+  it('deploy ends as interrupted at Ctrl-C while it waits for an upgrade', async () => {
+    const earlier = createServer((_request, response) => response.end('{"machines":[],"runtimes":[]}'));
+    await once(earlier.listen(0, '127.0.0.1'), 'listening');
+    const url = `http://127.0.0.1:${(earlier.address() as AddressInfo).port}`;
+    let isWaiting = false;
+    const interrupt = (text: string, child: ChildProcess) => {
+      if (!isWaiting && text.includes('Waiting until they are upgraded.')) isWaiting = child.kill('SIGINT');
+    };
+    const { code, stderr } = await run(['deploy', source('0', {}), '--upgrading', 'wait'], interrupt, url);
+    assert.equal(code, EXIT.interrupted, stderr);
+    assert.doesNotMatch(stderr, /error:/);
     earlier.close();
   });
 

@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict';
+import { PassThrough } from 'node:stream';
+import { describe, it } from 'node:test';
+import { confirm } from './confirm.ts';
+import { EXIT } from './failure.ts';
+
+/** The outcome of a question to a person at a terminal. Without `isShown`, the question goes to a file. */
+function asked(answer: (input: PassThrough, interrupted: AbortController) => void, isShown = true): Promise<void> {
+  const [input, output] = [new PassThrough(), new PassThrough()];
+  const interrupted = new AbortController();
+  const terminal = {
+    input: Object.assign(input, { isTTY: true }) as unknown as NodeJS.ReadStream,
+    output: Object.assign(output, { isTTY: isShown }) as unknown as NodeJS.WriteStream,
+  };
+  const outcome = confirm('Cancel 3 invocations?', false, interrupted.signal, terminal);
+  answer(input, interrupted);
+  return outcome;
+}
+
+describe('a question to a person', { timeout: 10_000 }, () => {
+  it('is confirmed by yes alone', async () => {
+    for (const text of ['y', 'Yes']) await asked((input) => input.write(`${text}\r`));
+    for (const text of ['', 'n', 'yesterday'])
+      await assert.rejects(
+        asked((input) => input.write(`${text}\r`)),
+        { code: 'not-confirmed' },
+      );
+  });
+
+  for (const [name, answer, isShown] of [
+    ['Ctrl-C', (input) => input.write('\x03'), true],
+    ['Ctrl-D', (input) => input.write('\x04'), true],
+    ['the end of the input', (input) => input.end(), true],
+    ['the end of the input while the question goes to a file', (input) => input.end(), false],
+  ] satisfies [string, (input: PassThrough) => void, boolean][]) {
+    it(`is refused by ${name}, which is no fault of the command`, async () => {
+      await assert.rejects(asked(answer, isShown), { code: 'not-confirmed', exitCode: EXIT.interrupted });
+    });
+  }
+
+  it("rejects with the signal's reason when the command is interrupted", async () => {
+    const reason = new Error('enough');
+    await assert.rejects(
+      asked((_, interrupted) => interrupted.abort(reason)),
+      reason,
+    );
+  });
+});
