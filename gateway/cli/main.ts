@@ -1,27 +1,36 @@
 import { commands } from './commands/index.ts';
 import { connect } from './connect.ts';
-import { EXIT, toFailure } from './failure.ts';
+import { EXIT, Failure, toFailure } from './failure.ts';
 import { parse } from './program.ts';
 import { Terminal } from './terminal.ts';
 import { version } from './version.ts';
 
-/** Time to cancel an invocation after the reader of its output has left. */
-const READER_LEFT_GRACE_MS = 3000;
+/** Time to cancel an invocation after its output has nowhere to go. */
+const OUTPUT_GONE_GRACE_MS = 3000;
 
 const argv = process.argv.slice(2);
 let terminal = new Terminal({ json: argv.includes('--json') });
-process.exitCode = await main();
+const code = await main();
+// It is set already when the output could not be written.
+process.exitCode ??= code;
 
 async function main(): Promise<number> {
   const interrupted = new AbortController();
   const interrupt = () => interrupted.abort();
-  let readerLeft = false;
-  // A reader that leaves (`pie … | head`) is not an error: stop the running work.
+  let isOutputGone = false;
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE' || readerLeft) return;
-    readerLeft = true;
+    if (isOutputGone) return;
+    isOutputGone = true;
     terminal.silence();
-    setTimeout(() => process.exit(EXIT.ok), READER_LEFT_GRACE_MS).unref();
+    // A reader that leaves (`pie … | head`) is not an error; a full disk is one.
+    if (error.code !== 'EPIPE') {
+      const failure = unwritten(error);
+      // For the last write, this comes after the command's end.
+      process.exitCode = failure.exitCode;
+      terminal.failure(failure);
+    }
+    setTimeout(() => process.exit(), OUTPUT_GONE_GRACE_MS).unref();
+    // Stop the running work.
     interrupted.abort();
   });
   try {
@@ -32,7 +41,7 @@ async function main(): Promise<number> {
     process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
     return (await command.run({ args, options, terminal, signal: interrupted.signal, connect })) ?? EXIT.ok;
   } catch (thrown) {
-    if (readerLeft) return EXIT.ok;
+    if (isOutputGone) return EXIT.ok;
     if (interrupted.signal.aborted && isAbort(thrown)) return EXIT.interrupted;
     const failure = toFailure(thrown);
     terminal.failure(failure);
@@ -46,4 +55,8 @@ async function main(): Promise<number> {
 /** True for the signal's reason, and for the errors with which Node's timers and prompts stand for it. */
 function isAbort(thrown: unknown): boolean {
   return thrown instanceof Error && thrown.name === 'AbortError';
+}
+
+function unwritten(error: Error): Failure {
+  return new Failure('Standard output cannot be written.', { code: 'output-lost', why: error.message, cause: error });
 }

@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import path from 'node:path';
+import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import type { QuotaStatus } from '../app/resources/quotas.ts';
 import { TestPlatform } from '../testing/platform.ts';
+import { EXIT } from './failure.ts';
 import { ROOT } from './paths.ts';
 
 const BIN = path.join(ROOT, 'gateway/cli/bin.js');
@@ -73,6 +77,22 @@ describe('pie quota and pie usage', () => {
     assert.match((await pie('quota')).stdout, /requests-per-month +2 +10 +in [\d.]+ \w+ +key_/);
     const { stdout } = await pie('usage', '--by', 'month', '--csv', '--per-function');
     assert.match(stdout, /^at,tenant,function,requests[^\n]*\r\n[^,]+,default,story,2,2,1,0,0,30,12,10,/);
+  });
+
+  it('fail when the output cannot be written', { skip: !existsSync('/dev/full') }, async () => {
+    const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
+    // The first one waits for its output. The second one has ended when its write fails.
+    for (const args of [
+      ['usage', '--csv'],
+      ['completion', 'bash'],
+    ]) {
+      const full = openSync('/dev/full', 'w');
+      const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', full, 'pipe'], timeout: 60_000 });
+      closeSync(full);
+      const [[code], stderr] = await Promise.all([once(child, 'close'), text(child.stderr!)]);
+      assert.equal(code, EXIT.usage, stderr);
+      assert.match(stderr, /Standard output cannot be written\.\n {2}why: ENOSPC/);
+    }
   });
 
   it('explain a wrong limit', async () => {
