@@ -70,6 +70,23 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       for await (const frame of frames) if (frame.event === 'end') break;
     });
 
+    it('the playground keeps the input of the run that it shows, also as JSON', async () => {
+      const browser = await signedIn();
+      const { id: earlier } = await platform.client().submit('story', { prompt: 'Old' });
+      await (await platform.attempt(earlier)).succeed(null);
+      const again = `function=story&from=${earlier}`;
+      assert.match(await browser.page(`/dashboard/playground?${again}`), />\nOld<\/textarea>/);
+      const answer = await run(browser, { mode: 'form', 'field.prompt': 'New' }, again);
+      const address = answer.headers.get('location')?.replace('#run', '') ?? '';
+      await (await platform.attempt(/invocation=([\w-]+)/.exec(address)?.[1] ?? '')).succeed(null);
+      const page = await browser.page(address);
+      assert.match(page, />\nNew<\/textarea>/);
+      const [, asJson = ''] = /href="([^"]*)">As JSON</.exec(page) ?? [];
+      const json = await browser.page(asJson.replaceAll('&amp;', '&'));
+      assert.match(json, /&quot;prompt&quot;: &quot;New&quot;/);
+      assert.doesNotMatch(json, /id="run"/);
+    });
+
     it('the playground runs a function with a long text, and bounds its form', async () => {
       const browser = await signedIn();
       const prompt = 'ж"\n'.repeat(5000);

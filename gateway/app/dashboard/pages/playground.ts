@@ -137,16 +137,19 @@ async function formCard(visit: Visit, fn: FunctionVersion, left: Filled | undefi
 <div class="actions">${may(visit, 'invoke') ? html`<button class="primary">Run</button>` : html`<p class="muted">Your key lacks the scope "invoke".</p>`}</div></form>`;
 }
 
-/** The form's first state: the input of an earlier invocation, else the schema's example. */
+/** The form's first state: the input of the shown run, else of an earlier invocation, else the schema's example. */
 async function filledFor(visit: Visit, { manifest }: FunctionVersion): Promise<Filled> {
   const { searchParams } = visit.url;
-  const earlier = searchParams.get('from') ?? searchParams.get('invocation');
+  const earlier = earlierOf(visit.url);
   const input = (earlier === null ? undefined : await inputOfEarlier(visit, earlier)) ?? exampleOf(manifest.input);
   const fields = fieldsOf(manifest.input);
   if (input === undefined && fields !== null && searchParams.get('as') !== 'json') return { mode: 'form', texts: {} };
   const texts = fields === null || searchParams.get('as') === 'json' ? null : textsOf(fields, input);
   return texts === null ? { mode: 'json', texts: { json: jsonText(input ?? {}) } } : { mode: 'form', texts };
 }
+
+/** The invocation whose input the form has. */
+const earlierOf = ({ searchParams }: URL): string | null => searchParams.get('invocation') ?? searchParams.get('from');
 
 async function inputOfEarlier({ control, call }: Visit, id: string): Promise<Json | undefined> {
   try {
@@ -177,10 +180,13 @@ function runFragments(state: HeldInvocation, written: () => ReturnType<typeof pa
   ];
 }
 
-/** The query of an address of this page. Keeps a version in the address, since a replay runs the version of its invocation. */
+/**
+ * The query of an address of this page. Keeps a version in the address, since a replay runs the version of its invocation, and the invocation
+ * whose input the form has.
+ */
 function query({ name }: FunctionVersion, { url }: Visit, more: Readonly<Record<string, string>> = {}): string {
   const version = url.searchParams.get('version');
-  const from = url.searchParams.get('from');
+  const from = earlierOf(url);
   const kept = { function: name, ...(version !== null && { version }), ...(from !== null && { from }) };
   return new URLSearchParams({ ...kept, ...more }).toString();
 }
