@@ -78,8 +78,8 @@ export const dev: Command = {
   },
 };
 
-/** Follows the log of the function that the last deploy named. */
-class Following {
+/** Follows the log of the function that the last deploy named. Following that has failed begins again with the next deploy. */
+export class Following {
   #name: string | null = null;
   #ending = new AbortController();
   #shown: Promise<void> = Promise.resolve();
@@ -92,7 +92,10 @@ class Following {
     const { signal } = this.#ending;
     this.#name = name;
     return new Promise((begun) => {
-      this.#shown = show(signal, begun).finally(begun);
+      this.#shown = show(signal, begun).finally(() => {
+        if (this.#ending.signal === signal) this.#name = null;
+        begun();
+      });
     });
   }
 

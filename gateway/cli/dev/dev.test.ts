@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import readline from 'node:readline';
@@ -7,6 +8,7 @@ import { after, before, describe, it } from 'node:test';
 import { newHome } from '#test/harness/platform.ts';
 import { PieClient } from '../../client/client.ts';
 import { freePort } from '../../local/platform.ts';
+import { Following } from '../commands/dev.ts';
 import { pinnedNode, ROOT } from '../paths.ts';
 
 const DEADLINE_MS = 60_000;
@@ -57,6 +59,31 @@ class Dev {
     }
   }
 }
+
+describe('the log that pie dev follows', () => {
+  it('is followed once, and again after the next deploy when following has failed', async () => {
+    const following = new Following();
+    const begun: AbortSignal[] = [];
+    const fails = async (until: AbortSignal) => {
+      begun.push(until);
+    };
+    const lasts = async (until: AbortSignal, begins: () => void) => {
+      begun.push(until);
+      begins();
+      await once(until, 'abort');
+    };
+    await following.of('greeter', fails);
+    await following.of('greeter', lasts);
+    await following.of('greeter', lasts);
+    assert.equal(begun.length, 2);
+    await following.of('other', lasts);
+    assert.deepEqual(
+      begun.map(({ aborted }) => aborted),
+      [true, true, false],
+    );
+    await following.stop();
+  });
+});
 
 describe('pie dev', () => {
   let home = '';
