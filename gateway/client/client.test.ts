@@ -378,4 +378,34 @@ describe('PieClient', () => {
     }
     assert.deepEqual(seen, numbers);
   });
+
+  it('follows logs on after the last line it saw, although `since` is a time before the request', async () => {
+    await platform.register({ name: 'dated' });
+    const { id } = await client.submit('dated', {});
+    const attempt = await platform.attempt(id);
+    const write = (message: string) => attempt.append({ event: 'log', data: { level: 'info', message } });
+    await write('first');
+    const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
+    const queries: URLSearchParams[] = [];
+    try {
+      const follower = new PieClient({
+        ...{ url: proxy.url, apiKey: platform.apiKey },
+        fetch: (url, init) => {
+          queries.push(new URL(url).searchParams);
+          return fetch(url, init);
+        },
+      });
+      for await (const { message } of follower.followLogs('dated', { since: '10m' })) {
+        if (message === 'second') break;
+        proxy.cut();
+        await write('second');
+      }
+    } finally {
+      await proxy.stop();
+    }
+    const [begun, ...resumed] = queries.map((query) => [query.get('since'), query.has('after')]);
+    assert.deepEqual(begun, ['10m', false]);
+    assert.ok(resumed.length > 0);
+    for (const query of resumed) assert.deepEqual(query, [null, true]);
+  });
 });

@@ -33,15 +33,17 @@ export async function readLogs(http: Http, name: string | null, query: LogQuery)
 export async function* followLogs(
   http: Http,
   name: string | null,
-  { after, limit: most, ...query }: LogQuery,
+  { after, limit: most, since: begin, ...query }: LogQuery,
 ): AsyncGenerator<LogEntry, void, undefined> {
   let cursor = after;
   let limit = most;
+  let since = begin;
   for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
     const path = logsPath(name, {
       ...query,
       ...(cursor === undefined ? {} : { after: cursor }),
       ...(limit === undefined ? {} : { limit }),
+      ...(since === undefined ? {} : { since }),
     });
     const response = await http.retrying(
       () =>
@@ -58,6 +60,8 @@ export async function* followLogs(
         cursor = entry.cursor;
         // After a reconnect, fetch all missed lines: without a limit, the gateway sends only the newest ones.
         limit = MOST_LINES;
+        // The gateway counts a duration such as `10s` from each request: lines of a longer break would be too old.
+        since = undefined;
         pauseMs = 50;
         yield entry;
       }
