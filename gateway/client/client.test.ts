@@ -223,6 +223,30 @@ describe('PieClient', () => {
     slow.close();
   });
 
+  it('gives up an answer that falls silent, not one that comes slowly', { timeout: 20_000 }, async () => {
+    const server = createServer((socket) => {
+      socket.on('error', () => undefined);
+      socket.once('data', async (head) => {
+        socket.write('HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 8\r\n\r\n');
+        for (const letter of String(head).includes('/slow ') ? 'by piece' : 'by') {
+          await sleep(200);
+          socket.write(letter);
+        }
+      });
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const hasty = new PieClient({ url, apiKey: 'x', timeoutMs: 1000 });
+    assert.equal(new TextDecoder().decode((await hasty.file('inv', 'slow')).content), 'by piece');
+    const stalled = { name: 'PieError', code: 'connection-failed', message: /no byte came for 1000 ms/ };
+    await assert.rejects(hasty.file('inv', 'stalled'), stalled);
+    await assert.rejects(hasty.invocation('inv'), stalled);
+    server.close();
+    // The client has left the answers that fell silent.
+    await once(server, 'close');
+  });
+
   it('attaches to the invocation that its own request began when the answer was lost', async () => {
     for (const way of ['invoke', 'invokeAndWait', 'submit'] as const) {
       let first = true;

@@ -118,7 +118,7 @@ export class PieClient extends FunctionsClient {
     const { headers, ...rest } = common(options);
     const response = await this.#http.request(filePath(id, name), { ...rest, headers: { ...headers, accept: '*/*' } });
     const mediaType = response.headers.get('content-type') ?? DEFAULT_MEDIA_TYPE;
-    return { name, mediaType, content: new Uint8Array(await this.#http.body(response.arrayBuffer(), rest.signal)) };
+    return { name, mediaType, content: await this.#http.bytes(response, rest.signal) };
   }
 
   /** Stores a file for a running invocation. A file of the same name is replaced. */

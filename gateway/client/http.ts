@@ -9,7 +9,10 @@ export interface ClientOptions {
   readonly apiKey: string;
   /** `globalThis.fetch` by default; pass a service binding's `fetch` in workerd. */
   readonly fetch?: Fetch;
-  /** Limit on requests that answer at once; 60,000 by default. Streams and deployments have no such limit. */
+  /**
+   * Limit on the wait for an answer, and on each silence within its body; 60,000 by default. Streams have neither limit, and deployments only
+   * the second.
+   */
   readonly timeoutMs?: number;
   /** Longest time that the client tries to resume a broken stream or to retry a refused connection; 30,000 by default. */
   readonly reconnectMs?: number;
@@ -72,7 +75,7 @@ export class Http {
       clearTimeout(timer);
     }
     if (response.ok || response.status === options.alsoStatus) return response;
-    throw await errorFromResponse(response, await this.body(response.text(), options.signal));
+    throw await errorFromResponse(response, await this.text(response, options.signal));
   }
 
   async json<T>(path: string, options?: RequestOptions): Promise<T> {
@@ -81,7 +84,7 @@ export class Http {
 
   /** The JSON of an answer. Throws {@link PieError}, or the signal's reason. */
   async parsed<T>(response: Response, signal?: AbortSignal): Promise<T> {
-    const text = await this.body(response.text(), signal);
+    const text = await this.text(response, signal);
     try {
       return JSON.parse(text) as T;
     } catch (cause) {
@@ -89,10 +92,16 @@ export class Http {
     }
   }
 
-  /** Waits for the body of an answer. Throws {@link PieError} when the connection breaks before its end, or the signal's reason. */
-  async body<T>(read: Promise<T>, signal?: AbortSignal): Promise<T> {
+  /** The text of an answer. Throws like {@link bytes}. */
+  async text(response: Response, signal?: AbortSignal): Promise<string> {
+    return new TextDecoder().decode(await this.bytes(response, signal));
+  }
+
+  /** The bytes of an answer. Throws {@link PieError} when the connection breaks or falls silent before their end, or the signal's reason. */
+  async bytes(response: Response, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
+    if (response.body === null) return new Uint8Array(0);
     try {
-      return await read;
+      return await readAll(response.body, this.#timeoutMs);
     } catch (cause) {
       throw this.#broken('broke off its answer', cause, signal);
     }
@@ -131,6 +140,42 @@ export class Http {
       cause,
     });
   }
+}
+
+/** Reads a body to its end. Rejects with `TimeoutError` (DOMException) when no byte comes for `silentMs`. */
+async function readAll(body: ReadableStream<Uint8Array>, silentMs: number): Promise<Uint8Array<ArrayBuffer>> {
+  const reader = body.getReader();
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  try {
+    for (let chunk = await nextIn(silentMs, reader); chunk !== null; chunk = await nextIn(silentMs, reader)) {
+      chunks.push(chunk);
+      length += chunk.byteLength;
+    }
+  } catch (error) {
+    // Frees the connection. A failed body cannot be cancelled: ignore the error.
+    reader.cancel(error).catch(() => undefined);
+    throw error;
+  }
+  const bytes = new Uint8Array(length);
+  let at = 0;
+  for (const chunk of chunks) {
+    bytes.set(chunk, at);
+    at += chunk.byteLength;
+  }
+  return bytes;
+}
+
+/** The next chunk of a body; null at its end. */
+function nextIn(ms: number, reader: ReadableStreamDefaultReader<Uint8Array>): Promise<Uint8Array | null> {
+  return new Promise((resolve, reject) => {
+    const late = () => reject(new DOMException(`no byte came for ${ms} ms`, 'TimeoutError'));
+    const timer = setTimeout(late, ms);
+    reader
+      .read()
+      .then(({ done, value }) => resolve(done ? null : value), reject)
+      .finally(() => clearTimeout(timer));
+  });
 }
 
 function reasonOf(cause: unknown): string {

@@ -52,7 +52,7 @@ export class QuotasClient {
     const { headers, ...rest } = common(options);
     const csv = { ...rest, headers: { ...headers, accept: 'text/csv' } };
     const response = await this.#http.request(usagePath(options), csv);
-    return this.#http.body(response.text(), rest.signal);
+    return this.#http.text(response, rest.signal);
   }
 
   /** Per-minute numbers of a tenant, oldest first, for at most 180 minutes. */

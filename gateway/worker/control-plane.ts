@@ -157,7 +157,7 @@ export class OriginControlPlane implements ControlPlane {
           },
         });
         call.answerHeaders?.(limitHeadersOf(response.headers));
-        const state = (await response.json()) as InvocationState;
+        const state = await http.parsed<InvocationState>(response, call.signal);
         return { ...state, ...(response.headers.has('idempotency-replayed') ? { replayed: true } : {}) };
       } catch (error) {
         const inFlight =

@@ -71,7 +71,7 @@ async function completion(
     promptTokens: usage?.prompt_tokens ?? 0,
   });
   if (!stream) {
-    const answer = (await response.json()) as Chunk;
+    const answer = await http.parsed<Chunk>(response, signal);
     text = answer.choices[0]?.text ?? '';
     return done(answer);
   }
