@@ -183,6 +183,15 @@ describe('operator commands:', () => {
     assert.deepEqual([soon.code, inside.code, spaced.code], [EXIT.usage, EXIT.refused, EXIT.refused]);
   });
 
+  it('invoke --async prints the id also when a message is refused', async () => {
+    const { id } = await platform.client().submit('echo', {}, { idempotencyKey: 'ended' });
+    await (await platform.attempt(id)).succeed(1);
+    const again = ['invoke', 'echo', '--async', '--idempotency-key', 'ended'];
+    const { code, stdout, stderr } = await pie([...again, '--message', 'late']);
+    assert.deepEqual([code, stdout], [EXIT.refused, `${id}\n`]);
+    assert.match(stderr, /has ended/);
+  });
+
   it('logs filters, and covers all functions without a name', async () => {
     const client = platform.client();
     for (const [name, message] of [

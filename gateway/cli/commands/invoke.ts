@@ -13,7 +13,7 @@ export const invoke: Command = {
   summary: 'Invoke a function and stream its output',
   description:
     'Invokes a function and prints its messages as they arrive, or its result when it sends none. Ctrl-C cancels the invocation. ' +
-    'Without --interactive, the command closes the session after the messages of --message.',
+    'With neither --interactive nor --async, the command closes the session after the messages of --message.',
   arguments: [{ name: 'function', help: 'name of the function, or name@version', required: true }],
   options: [
     { flags: '-i, --input <json>', help: 'input: JSON, @file, or - for standard input (default: {})' },
@@ -60,9 +60,10 @@ export const invoke: Command = {
     const { client, credentials } = await call.connect();
     if (options.async === true) {
       const state = await client.submit(name, input, { ...asked, signal });
-      for (const message of texts(options, 'message')) await client.send(state.id, message);
+      // Before the messages: when one is refused, the invocation runs on, and the user needs its id.
       terminal.print(state.id);
       terminal.value({ ...state, url: `${credentials.url}/v1/invocations/${state.id}` });
+      for (const message of texts(options, 'message')) await client.send(state.id, message);
       terminal.note(`Next: pie attach ${state.id}`);
       return EXIT.ok;
     }
