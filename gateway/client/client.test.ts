@@ -102,6 +102,18 @@ describe('PieClient', () => {
     assert.equal((await client.ready()).ready, true);
   });
 
+  it('closes a session although the gateway is away at first', async () => {
+    const { id } = await client.submit('echo', { prompt: 'a' });
+    let tries = 0;
+    const wired = new PieClient({
+      ...{ url: platform.url, apiKey: platform.apiKey },
+      fetch: (url, init) => fetch(tries++ === 0 ? 'http://127.0.0.1:9' : url, init),
+    });
+    await wired.closeSession(id);
+    assert.equal(tries, 2);
+    await assert.rejects(client.send(id, 'late'), { code: 'conflict' });
+  });
+
   it('names the failure of an invocation that it waited for, however much that had sent before', async () => {
     const known = new Set((await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id));
     const asked = client.invokeAndWait('echo', { prompt: 'a' });

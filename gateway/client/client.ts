@@ -106,7 +106,8 @@ export class PieClient extends FunctionsClient {
 
   /** Tells a running invocation that no more messages will follow. */
   async closeSession(id: string, options: CallOptions = {}): Promise<void> {
-    await this.#message(id, { close: true }, options);
+    // A function that is never told waits for messages until its deadline. Unlike a message, this may be repeated.
+    await this.#http.retrying(() => this.#message(id, { close: true }, options), options.signal);
   }
 
   /** Lists the files of an invocation by name. */

@@ -39,7 +39,7 @@ export const replay: Command = {
     const stream = await client.invoke(reference, input);
     terminal.note(`${reference} runs as ${stream.id}`);
     return withCancel(client, stream.id, call, async () => {
-      await client.closeSession(stream.id).catch(() => undefined);
+      await client.closeSession(stream.id, { signal }).catch(() => undefined);
       return follow(stream, { terminal, logs: options.logs === true, lines: false });
     });
   },

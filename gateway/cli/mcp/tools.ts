@@ -152,7 +152,7 @@ export class FunctionTools {
       signal,
     });
     // No message follows the arguments. An invocation that has ended has no session to close, and its stream says the outcome.
-    await this.#client.closeSession(stream.id).catch(() => undefined);
+    await this.#client.closeSession(stream.id, { signal }).catch(() => undefined);
     const messages = new Messages();
     let [shownAt, parts] = [performance.now(), 0];
     for await (const event of stream) {
