@@ -61,6 +61,16 @@ describe('pie replay and pie schedule', () => {
     assert.equal((await pie('replay', id, '--input', '{')).code, EXIT.usage);
   });
 
+  it('invoke and replay round no integer of an input', async () => {
+    const client = platform.client();
+    await platform.register({ name: 'story' });
+    const input = '{"id":9007199254740993}';
+    const first = (await pie('invoke', 'story', '--input', input, '--async')).stdout.trim();
+    assert.equal(await client.inputText(first), input);
+    const second = (await pie('replay', first, '--async')).stdout.trim();
+    assert.equal(await client.inputText(second), input);
+  });
+
   it('invoke waits for a debounce delay, and names the invocation that takes its place', async () => {
     const client = platform.client();
     await platform.register({ name: 'story' });

@@ -87,6 +87,11 @@ export class PieClient extends FunctionsClient {
     return this.#http.json(`${invocationPath(id)}/input`, common(options));
   }
 
+  /** Like {@link input}, as the JSON text that was sent: `input` rounds integers above 2^53. */
+  async inputText(id: string, options: CallOptions = {}): Promise<string> {
+    return this.#http.text(await this.#http.request(`${invocationPath(id)}/input`, common(options)), options.signal);
+  }
+
   /** The events of an invocation after the one with the id (or number) `lastEventId`, past and live. */
   events(
     id: string,

@@ -3,6 +3,7 @@ import { cronFault } from '#scheduler/schedules/cron.ts';
 import type { TimedSchedule } from '#scheduler/schedules/types.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import { exactJson } from '../app/http/exact-json.ts';
 import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
 import { translating } from './store-errors.ts';
 
@@ -61,7 +62,7 @@ function shown({
   return {
     name,
     function: reference === '' ? fn : `${fn}@${reference}`,
-    input: JSON.parse(input) as unknown,
+    input: exactJson(input),
     ...timing,
     createdAt: iso(createdAt),
     createdBy,

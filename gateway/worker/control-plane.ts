@@ -23,6 +23,7 @@ import type {
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { inFlight as inFlightError } from '../app/errors/in-flight.ts';
+import { exactJson } from '../app/http/exact-json.ts';
 import { pulledFeed } from '../app/http/pulled-feed.ts';
 import { eventId } from '../app/invocations/event-id.ts';
 import type { Operations } from '../app/resources/operations.ts';
@@ -174,9 +175,7 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   input(call: Call, id: string): Promise<string | null> {
-    return orNull('unknown-invocation', async () =>
-      JSON.stringify(await this.#of(call).client.input(id, options(call))),
-    );
+    return orNull('unknown-invocation', () => this.#of(call).client.inputText(id, options(call)));
   }
 
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
@@ -230,9 +229,9 @@ export class OriginControlPlane implements ControlPlane {
     );
   }
 
-  answer(call: Call, id: string, { value, question }: PersonAnswer): Promise<InvocationState | null> {
+  answer(call: Call, id: string, { text, question }: PersonAnswer): Promise<InvocationState | null> {
     const how = { ...options(call), ...(question === undefined ? {} : { question }) };
-    return orNull('unknown-invocation', () => this.#of(call).client.answer(id, value, how));
+    return orNull('unknown-invocation', () => this.#of(call).client.answer(id, exactJson(text), how));
   }
 
   cancel(call: Call, id: string): Promise<InvocationState | null> {

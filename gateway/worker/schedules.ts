@@ -1,4 +1,5 @@
 import type { Call } from '../app/control.ts';
+import { exactJson } from '../app/http/exact-json.ts';
 import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
@@ -17,7 +18,7 @@ export class OriginSchedules implements Schedules {
   put(call: Call, { name, function: fn, input, timing }: NewSchedule): Promise<Schedule | null> {
     // The origin checks the input against the version that it finds.
     const reference = fn.version === undefined ? fn.name : `${fn.name}@${fn.version}`;
-    const settings = { function: reference, input: JSON.parse(input) as unknown, ...timing };
+    const settings = { function: reference, input: exactJson(input), ...timing };
     return orNull('unknown-function', () => this.#client(call).schedules.put(name, settings, options(call)));
   }
 

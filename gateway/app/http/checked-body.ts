@@ -18,7 +18,11 @@ export function jsonBody(schema: z.ZodType) {
  * with the first invalid field.
  */
 export async function readChecked<T>(body: Body, schema: z.ZodType<T>, limitBytes = MAX_SETTINGS_BYTES): Promise<T> {
-  const { value } = await readJson(body, limitBytes);
+  return checked((await readJson(body, limitBytes)).value, schema);
+}
+
+/** Checks the value of a JSON body. Throws `invalid-input` with the first invalid field. */
+export function checked<T>(value: unknown, schema: z.ZodType<T>): T {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];

@@ -5,7 +5,9 @@ import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
-import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { readJson } from '../http/body.ts';
+import { checked, jsonBody } from '../http/checked-body.ts';
+import { exactJson } from '../http/exact-json.ts';
 import { ScheduleSchema } from '../schemas/schedules.ts';
 import { InputChecker } from '../validation/input.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -81,13 +83,11 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
       callOf(c, 'invoke');
       const call = callOf(c, 'deploy');
       const { name } = c.req.valid('param');
-      const {
-        function: reference,
-        input = {},
-        ...times
-      } = await readChecked(c.get('body'), SettingsSchema, MAX_BODY_BYTES);
+      const body = await readJson(c.get('body'), MAX_BODY_BYTES);
+      const { function: reference, input = {}, ...times } = checked(body.value, SettingsSchema);
       const timing = timingOf(times);
-      const text = JSON.stringify(input);
+      const { input: written = {} } = exactJson(body.text) as { readonly input?: unknown };
+      const text = JSON.stringify(written);
       if (new TextEncoder().encode(text).byteLength > MAX_INPUT_BYTES)
         throw new GatewayError('invalid-input', `The input has more than ${MAX_INPUT_BYTES} bytes.`, {
           field: '/input',

@@ -1,12 +1,13 @@
 import { readFileSync } from 'node:fs';
+import { exactJson } from '../../app/http/exact-json.ts';
 import { Failure } from '../failure.ts';
 
-/** The value of `--input`: JSON, `@file`, or `-` for standard input. Throws {@link Failure} for invalid JSON. */
+/** The value of `--input` for `JSON.stringify`: JSON, `@file`, or `-` for standard input. Throws {@link Failure} for invalid JSON. */
 export function readInput(text: string | undefined): unknown {
   if (text === undefined) return {};
   const [source, json] = text === '-' ? ['standard input', read(0, 'standard input')] : fromFile(text);
   try {
-    return JSON.parse(json);
+    return exactJson(json);
   } catch (cause) {
     throw new Failure(`The input (${source}) is not JSON.`, {
       code: 'malformed-json',

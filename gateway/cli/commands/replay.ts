@@ -1,3 +1,4 @@
+import { exactJson } from '../../app/http/exact-json.ts';
 import { type Command, text } from '../command.ts';
 import { EXIT } from '../failure.ts';
 import { follow } from './follow.ts';
@@ -26,7 +27,7 @@ export const replay: Command = {
     const other = given === undefined ? undefined : readInput(given);
     const { client } = await call.connect();
     const { function: name, version } = await client.invocation(id, { signal });
-    const input = given === undefined ? await client.input(id, { signal }) : other;
+    const input = given === undefined ? exactJson(await client.inputText(id, { signal })) : other;
     const reference = `${name}@${version}`;
     if (options.async === true) {
       const state = await client.submit(reference, input, { signal });

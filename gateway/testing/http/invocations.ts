@@ -63,12 +63,13 @@ export function describeInvocations(get: () => Harness): void {
 
     it('tells its input while it waits, while it runs, and after its end', async () => {
       const h = get();
-      const given = { prompt: 'Hé "x"', maxTokens: 3 };
+      const body = '{"prompt":"Hé \\"x\\"","maxTokens":9007199254740993}';
+      const given = JSON.parse(body);
       const headers = { ...JSON_TYPE, ...ASYNC };
-      const body = JSON.stringify(given);
       const { id } = (await h.ask('/v1/functions/echo/invocations', { method: 'POST', body, headers })).body;
       const read = () => h.ask(`/v1/invocations/${id}/input`);
       assert.deepEqual((await read()).body, given);
+      assert.equal(await (await h.send(`/v1/invocations/${id}/input`)).text(), body, 'a large integer is not rounded');
       const attempt = await h.platform.attempt(id);
       assert.deepEqual((await read()).body, given);
       await attempt.succeed(null);

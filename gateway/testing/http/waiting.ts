@@ -69,8 +69,13 @@ export function describeWaiting(get: () => Harness): void {
       h.refused(await give('{'), 'malformed-json');
       h.refused(await give(JSON.stringify({ ok: true, more: 'x'.repeat(65_536) })), 'body-too-large');
       h.refused(await give('{"ok":true}', '?question=2'), 'not-waiting');
-      const answers = await Promise.all([give('{"ok":true}', '?question=3'), give('{"ok":false}')]);
+      const large = '"id":9007199254740993';
+      const given = [give(`{"ok":true,${large}}`, '?question=3'), give(`{"ok":false,${large}}`)];
+      const answers = await Promise.all(given);
       assert.deepEqual(answers.map(({ status }) => status).sort(), [200, 409]);
+      const { redis, keys } = scheduler.store;
+      const resumption = JSON.parse((await redis.hget(`${keys.jobs}:${id}`, 'resumption')) ?? '');
+      assert.ok(resumption.answer.val.includes(large), 'a large integer is not rounded');
       const again = await h.platform.attempt(id);
       await again.start();
       await again.say('after');

@@ -1,0 +1,15 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { exactJson } from './exact-json.ts';
+
+describe('exactJson', () => {
+  it('keeps the text of numbers, and leaves all other values as they are', () => {
+    for (const text of [
+      '{"id":9007199254740993,"more":[{"share":1.0},-0,1e400,0.1,-12],"text":"9007199254740993","none":null,"is":true}',
+      '18446744073709551615',
+    ])
+      assert.equal(JSON.stringify(exactJson(text)), text);
+    assert.deepEqual(exactJson('{"a":[1.5,"b",{}]}'), { a: [1.5, 'b', {}] });
+    assert.throws(() => exactJson('{"a":01}'), SyntaxError);
+  });
+});
