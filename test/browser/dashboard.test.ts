@@ -156,6 +156,19 @@ test('a SIGKILL of the gateway keeps the session, and the page reconnects by its
     await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
   }));
 
+test('a page whose connection is refused after a pause says that it is not live', () =>
+  open({ mayComplain: true }, async (page) => {
+    await page.getByText('Live', { exact: true }).waitFor();
+    const turn = (hidden: boolean) =>
+      page.evaluate(`Object.defineProperty(document, 'hidden', { value: ${hidden}, configurable: true });
+        document.dispatchEvent(new Event('visibilitychange'));`);
+    await turn(true);
+    await page.getByText('Paused', { exact: true }).waitFor();
+    await page.route('**', (route) => route.fulfill({ status: 503 }));
+    await turn(false);
+    await page.getByText('Not live: reload to try again').waitFor();
+  }));
+
 test('the overview updates without a reload', () =>
   open({}, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();

@@ -14,7 +14,7 @@ export const SCRIPT = `'use strict';
   let last = null;
 
   const say = (kind, text) => {
-    if (state.dataset.kind === kind) return;
+    if (state.textContent === text) return;
     state.dataset.kind = kind;
     state.textContent = text;
   };
