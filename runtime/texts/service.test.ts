@@ -147,6 +147,14 @@ describe('the text service', () => {
     }
   });
 
+  it('checks an input by the schema of its own owner, although versions of two owners have the same id', async () => {
+    const version = (tenant: string, input: unknown) => ({ name: 'f', version: 'same', tenant, manifest: { input } });
+    // One worker keeps the schemas of both.
+    const service = open({ maxWorkers: 1 });
+    assert.equal(failureOf(await service.check(user('a'), '1', version('a', false))), 'invalid-argument');
+    assert.equal(failureOf(await service.check(user('b'), '1', version('b', true))), 'ok');
+  });
+
   it('serves tenants in turn', async () => {
     const service = open();
     await service.warm([stories.directory]);

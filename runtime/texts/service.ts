@@ -147,7 +147,7 @@ export class TextService {
 }
 
 /** The fields of a function that a worker needs. */
-const slim = ({ name, version, manifest }: CheckedFunction): CheckedFunction => ({
-  ...{ name, version },
+const slim = ({ name, version, tenant, platform, manifest }: CheckedFunction): CheckedFunction => ({
+  ...{ name, version, tenant, platform },
   manifest: { input: manifest.input },
 });

@@ -4,9 +4,10 @@ import { type Fault, pointerTo } from './schema/fault.ts';
 import { PatternError } from './schema/pattern-syntax.ts';
 import { SchemaError } from './schema/references.ts';
 import { SchemaValidator, TooDeepError } from './schema/validator.ts';
+import { type FunctionVersion, ownerOf } from './types.ts';
 
-/** The parts of a function version that the check of inputs needs. */
-export interface CheckedFunction {
+/** The parts of a function version that the check of inputs needs. Without a tenant, its id must differ from those of all tenants' versions. */
+export interface CheckedFunction extends Partial<Pick<FunctionVersion, 'tenant' | 'platform'>> {
   readonly name: string;
   readonly version: string;
   readonly manifest: { readonly input?: unknown };
@@ -26,6 +27,7 @@ const MAX_VALIDATORS = 200;
 
 /** Checks inputs against the JSON schema (2020-12) of a function's manifest, in a bounded number of steps. */
 export class InputChecker {
+  /** By owner and version. */
   readonly #validators = new Map<string, SchemaValidator>();
 
   /**
@@ -45,19 +47,28 @@ export class InputChecker {
   }
 
   #validator(fn: CheckedFunction, schema: JsonSchema | boolean): SchemaValidator {
-    const known = this.#validators.get(fn.version);
+    const key = keyOf(fn);
+    const known = this.#validators.get(key);
     if (known !== undefined) {
       // Reinserting moves it to the end, so the least recently used one stays first.
-      this.#validators.delete(fn.version);
-      this.#validators.set(fn.version, known);
+      this.#validators.delete(key);
+      this.#validators.set(key, known);
       return known;
     }
     const oldest = this.#validators.keys().next();
     if (this.#validators.size >= MAX_VALIDATORS && oldest.done !== true) this.#validators.delete(oldest.value);
     const validator = new SchemaValidator(schema);
-    this.#validators.set(fn.version, validator);
+    this.#validators.set(key, validator);
     return validator;
   }
+}
+
+/**
+ * A version's id is a short hash of content that its deployer chooses. A deployer who tries enough manifests has a version with the id of
+ * another tenant's version, and another schema.
+ */
+function keyOf({ tenant = '', platform, version }: CheckedFunction): string {
+  return `${ownerOf({ tenant, platform })}/${version}`;
 }
 
 /** Describes the reason why an input could not be checked. */

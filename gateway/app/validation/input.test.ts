@@ -68,6 +68,24 @@ describe('InputChecker', () => {
     });
   }
 
+  it('keeps the schemas of owners apart whose versions have the same id', () => {
+    const ofOwner = (tenant: string, type: string, platform?: true) => ({
+      ...{ name: 'same', version: 'a1b2c3d4e5f6', tenant, platform },
+      manifest: { input: { type } },
+    });
+    const cases = [
+      [ofOwner('mallory', 'null'), null, 'x'],
+      [ofOwner('acme', 'string'), 'x', 1],
+      // The platform's own, lent to both.
+      [ofOwner('mallory', 'number', true), 1, null],
+      [ofOwner('acme', 'number', true), 1, 'x'],
+    ] as const;
+    for (const [fn, good, bad] of [...cases, ...cases]) {
+      checker.check(fn, good);
+      assert.throws(() => checker.check(fn, bad), { code: 'invalid-input' });
+    }
+  });
+
   it('gives up on schemas of exponential cost', () => {
     const twice = (n: number) => ({ anyOf: [{ $ref: `#/$defs/s${n}` }, { $ref: `#/$defs/s${n}` }] });
     const defs = Object.fromEntries(
