@@ -31,7 +31,7 @@ export async function waitForPerson(
     case 'full':
       return NO_ROOM_TO_ASK;
     case 'waiting':
-      observed?.ended('waiting', question.text, usage());
+      observed?.ended('waiting', '', usage());
       return { kind: 'silent' };
     case 'stale':
     case 'ended':

@@ -16,7 +16,7 @@ export interface TokenTimes {
 /** The measurements of one run of an invocation. */
 export interface RunFacts {
   readonly job: InvocationJob;
-  /** `ok`, a failure's code, or `requeued`. */
+  /** `ok`, a failure's code, `requeued`, or `waiting`. */
   readonly code: string;
   readonly usage: Usage;
   readonly times: TokenTimes;
@@ -50,7 +50,7 @@ export class RuntimeMetrics {
       meter.createHistogram(name, { unit: 's', description, advice: { explicitBucketBoundaries: bounds } });
     this.#invocations = meter.createCounter('pie.invocations', {
       unit: '{invocation}',
-      description: 'Runs that ended, by outcome: ok, the failure, or requeued.',
+      description: 'Runs that ended, by outcome: ok, the failure, requeued, or waiting for a person.',
     });
     this.#durations = seconds('pie.invocation.duration', 'From submission to the end.');
     this.#waits = seconds('pie.admission.wait', 'From submission to the start.');
@@ -86,8 +86,8 @@ export class RuntimeMetrics {
     const owner = { tenant: job.tenant, function: job.function };
     const nowMs = Date.now();
     this.#invocations.add(1, { ...owner, code });
-    // A requeued invocation has not ended.
-    if (code !== 'requeued') this.#durations.record(Math.max(0, nowMs - job.submittedAt) / 1000, owner);
+    // An invocation that was requeued or waits for a person has not ended.
+    if (code !== 'requeued' && code !== 'waiting') this.#durations.record(Math.max(0, nowMs - job.submittedAt) / 1000, owner);
     if (usage.queuedMs !== undefined) this.#waits.record(usage.queuedMs / 1000, { tenant: job.tenant });
     for (const type of ['input', 'output', 'cached'] as const) {
       const count = usage[`${type}Tokens`] ?? 0;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { metrics, trace } from '@opentelemetry/api';
+import { type Meter, metrics, SpanStatusCode, trace } from '@opentelemetry/api';
 import {
   AlwaysOnSampler,
   InMemorySpanExporter,
@@ -116,6 +116,28 @@ test('a fused run is one span with all of its tokens', async () => {
   assert.equal(generate?.attributes['gen_ai.usage.output_tokens'], 7);
   const invocation = spans().at(-1);
   assert.deepEqual([invocation?.attributes['error.type'], invocation?.status.message], ['terminated', 'memory']);
+});
+
+test('a run that ends with a question to a person is no error, and its trace has no text of the question', () => {
+  const { run, spans } = begin(undefined);
+  run.runs(measured);
+  run.ended('waiting', 'Is 4711 the right PIN?', {});
+  const { status, attributes } = spans().at(-1) ?? assert.fail();
+  assert.deepEqual([status, attributes['error.type']], [{ code: SpanStatusCode.UNSET }, undefined]);
+});
+
+test('only runs that end their invocations have a duration', () => {
+  const recorded: string[] = [];
+  const meter: Meter = Object.assign(Object.create(METER) as Meter, {
+    createHistogram: (name: string) => ({ record: () => void recorded.push(name) }),
+  });
+  const observer = new RunObserver({ meter, tracer: undefined });
+  const durations = (code: string) => {
+    recorded.length = 0;
+    observer.begin(job(), { startedAt: Date.now(), attempt: 1, runtimeId: 'r' }).ended(code, '', {});
+    return recorded.filter((name) => name === 'pie.invocation.duration').length;
+  };
+  assert.deepEqual(['ok', 'trap', 'requeued', 'waiting'].map(durations), [1, 1, 0, 0]);
 });
 
 test('open spans are closed with the inferlet', () => {

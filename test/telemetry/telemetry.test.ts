@@ -329,6 +329,10 @@ function checkDashboard(dashboard: any, names: Names): void {
 function checkAlerts(rules: Alerts['groups'][number]['rules'], names: Names): void {
   for (const { alert, expr, labels: own, annotations, for: lasting = '0m' } of rules) {
     const labels = checkExpression(expr, names);
+    // Neither ends its invocation.
+    for (const { matchers } of readExpression(expr).selectors)
+      for (const { label, values } of matchers)
+        if (label === 'code') assert.equal(values.includes('requeued'), values.includes('waiting'), alert);
     assert.match(alert, /^Pie[A-Za-z]+$/);
     assert.match(lasting, /^\d+m$/, alert);
     assert.ok(['warning', 'critical'].includes(own.severity ?? ''), alert);
