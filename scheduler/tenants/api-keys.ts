@@ -62,6 +62,8 @@ export type CreateKeyOutcome =
 
 interface Belief {
   readonly holder: KeyHolder;
+  /** When Redis was asked. Before this time the belief does not hold: a clock that steps back must not prolong it. */
+  readonly from: number;
   readonly until: number;
   /** Minute of the last use that was stored. */
   usedMinute: number;
@@ -82,7 +84,8 @@ export class ApiKeys {
     if (!isApiKey(apiKey)) return { kind: 'unknown' };
     const sha256 = hashKey(apiKey);
     const believed = this.#believed.get(sha256);
-    if (believed !== undefined && believed.until > this.#store.clock()) {
+    const now = this.#store.clock();
+    if (believed !== undefined && believed.from <= now && now < believed.until) {
       this.#used(sha256, believed);
       return { kind: 'valid', holder: believed.holder };
     }
@@ -225,7 +228,7 @@ export class ApiKeys {
     const holder: KeyHolder = { tenant: key.tenant, keyId: key.id, scopes: key.scopes };
     const until = Math.min(askedAt + BELIEF_MS, key.expiresAt ?? Number.POSITIVE_INFINITY);
     const usedMinute = earlier?.usedMinute ?? minuteOf(key.lastUsedAt ?? 0);
-    const belief: Belief = { holder, until, usedMinute };
+    const belief: Belief = { holder, from: askedAt, until, usedMinute };
     if (this.#believed.size >= MAX_BELIEVED) this.#believed.clear();
     this.#believed.set(sha256, belief);
     this.#used(sha256, belief);

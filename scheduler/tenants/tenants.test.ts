@@ -100,6 +100,20 @@ describe('tenants and their keys', () => {
     assert.equal(await here.remove('gone', key.id), 'unknown');
   });
 
+  it('a clock that steps back by an hour does not prolong what is known of a key', async () => {
+    await tenants.ensure('back');
+    const keys = keysOf();
+    const { apiKey } = made(await keys.create('back', { name: 'a', scopes: ['invoke'] }));
+    assert.equal((await keys.authenticate(apiKey)).kind, 'valid');
+    await tenants.change('back', { suspended: true });
+    now -= 60 * MINUTE;
+    try {
+      assert.equal((await keys.authenticate(apiKey)).kind, 'suspended');
+    } finally {
+      now += 60 * MINUTE;
+    }
+  });
+
   it('for a week, an expired key is distinguished from an unknown one', async () => {
     await tenants.ensure('brief');
     const keys = keysOf();
