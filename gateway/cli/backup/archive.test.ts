@@ -70,6 +70,16 @@ describe('the file of a backup', () => {
     assert.deepEqual([records, files, machine, [...masterKeys]], [5, 1, 'east', ['0123abcd']]);
   });
 
+  it('says under which master keys the environments of its functions are sealed', async () => {
+    const version = (environment?: object) => JSON.stringify({ version: 'v', message: '00000000.x', environment });
+    await write([
+      entry('hash', 'function:acme:story', 'version:1', version({ A: '11111111.x', B: '22222222.x' }), 'alias:a', '{}'),
+      entry('hash', 'function:acme:plain', 'version:1', version(), 'version:2', '{ not JSON'),
+      entry('hash', 'function:acme:story:removed', '12', version({ A: '33333333.x' })),
+    ]);
+    assert.deepEqual([...(await check()).masterKeys], ['11111111', '22222222', '33333333']);
+  });
+
   it('is refused when it was cut anywhere, one of its bytes was changed, or more bytes follow', async () => {
     const bytes = await write(GOOD);
     await fc.assert(

@@ -1,14 +1,17 @@
 import { createHash, type Hash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
+import { z } from 'zod';
 import { ArchiveFault, type Description, readArchive } from './archive.ts';
 import { checkedItems } from './entries.ts';
-import { componentHash, holdsSealed, isKeptFile } from './kept-keys.ts';
+import { componentHash, holdsSealed, holdsVersions, isKeptFile } from './kept-keys.ts';
 import { overheadBytes } from './room.ts';
 
 /** Maximum files of one backup, since the check keeps their paths to find duplicates. */
 const MAX_FILES = 1_000_000;
 /** Sealed values begin with the id of their key. */
 const SEALED = /^([0-9a-f]{8})\.[\w-]+$/;
+/** The part of a function version that is sealed. */
+const versionSchema = z.object({ environment: z.record(z.string(), z.string()) });
 
 /** Contents of a completely checked backup. */
 export interface Contents extends Description {
@@ -18,7 +21,7 @@ export interface Contents extends Description {
   readonly fileBytes: number;
   /** Memory that Redis takes for the records, approximately. */
   readonly memoryBytes: number;
-  /** Ids of the master keys under which its secrets are sealed. */
+  /** Ids of the master keys under which its secrets and the environments of its functions are sealed. */
   readonly masterKeys: ReadonlySet<string>;
 }
 
@@ -49,6 +52,7 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
         memoryBytes += body.length + overheadBytes(header.type, header.first, items);
         component.take(key, header.first, items);
         if (holdsSealed(key)) for (const item of items) addKeyOf(item.toString('utf8'), masterKeys);
+        if (holdsVersions(key)) for (const item of items) addKeysOfVersion(item.toString('utf8'), masterKeys);
         break;
       }
       case 'file':
@@ -77,6 +81,17 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
 function addKeyOf(text: string, masterKeys: Set<string>): void {
   const id = SEALED.exec(text)?.[1];
   if (id !== undefined) masterKeys.add(id);
+}
+
+/** Other items of the record, such as the names of versions and the states of aliases, have no sealed values. */
+function addKeysOfVersion(text: string, masterKeys: Set<string>): void {
+  if (!text.startsWith('{')) return;
+  try {
+    const version = versionSchema.safeParse(JSON.parse(text));
+    for (const sealed of Object.values(version.data?.environment ?? {})) addKeyOf(sealed, masterKeys);
+  } catch {
+    // No JSON: the platform cannot read such a version, with any master key.
+  }
 }
 
 /** Compares the bytes of components with the hashes that name them. */

@@ -35,6 +35,11 @@ export function holdsSealed(key: string): boolean {
   return /^secrets:[^:]+:values$/.test(key) || key.startsWith('webhook-secret:');
 }
 
+/** True for the key of a record with function versions, whose environments are sealed. */
+export function holdsVersions(key: string): boolean {
+  return /^function:[^:]+:[^:]+(:removed)?$/.test(key);
+}
+
 const FILES = [
   // Persistent exports and KV files of a GPU host's model, by tenant.
   /^kv\/[^/\0]+\/[^/\0]+\/[0-9a-f]{40}\/[a-z]+-[0-9a-f]{40}\.kv$/,
