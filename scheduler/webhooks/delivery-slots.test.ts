@@ -71,6 +71,16 @@ test("the waits follow the durations of the tenant's deliveries", () => {
   assert.equal(waitAfterDeliveries('dead', 10 ** 9), 300_000, 'the longest wait');
 });
 
+test('after an outage, waits are short again within the longest wait, and an idle tenant has no state', () => {
+  const slots = new DeliverySlots(1);
+  assert.equal(slots.enter('a', 0), 0);
+  for (let i = 0; i < 10_000; i++) assert.ok(slots.enter('a', 0) <= 300_000);
+  slots.leave('a', 300_000, 50);
+  assert.equal(slots.size, 0);
+  assert.equal(slots.enter('a', 300_000), 0);
+  assert.equal(slots.enter('a', 300_000), 50);
+});
+
 test('the retries of a delivery span 20 to 24 hours', () => {
   const waits = Array.from({ length: MAX_ATTEMPTS - 1 }, (_, i) => waitAfter(i + 1));
   const hours = waits.reduce((sum, ms) => sum + ms, 0) / 3_600_000;

@@ -7,7 +7,7 @@ const FIRST_GUESS_MS = 50;
 interface Tenant {
   active: number;
   meanMs: number;
-  /** Time up to which turns have been given out. */
+  /** Time up to which turns have been given out, at most `MAX_WAIT_MS` ahead. */
   givenUntil: number;
 }
 
@@ -39,8 +39,9 @@ export class DeliverySlots {
       return 0;
     }
     const spacingMs = Math.max(MIN_SPACING_MS, state.meanMs / this.#most);
-    state.givenUntil = Math.max(nowMs, state.givenUntil) + spacingMs;
-    return Math.min(Math.ceil(state.givenUntil - nowMs), MAX_WAIT_MS);
+    // Deliveries that ask again take further turns: without the bound, an outage would delay deliveries for hours after its end.
+    state.givenUntil = Math.min(Math.max(nowMs, state.givenUntil) + spacingMs, nowMs + MAX_WAIT_MS);
+    return Math.ceil(state.givenUntil - nowMs);
   }
 
   leave(tenant: string, nowMs: number, tookMs: number): void {
