@@ -120,7 +120,7 @@ export class NodeControlPlane implements ControlPlane {
     this.#answers = new Answers(scheduler.questions);
     this.#access = new InvocationAccess(scheduler, () => performance.now());
     this.joining = new Joining(scheduler, options.joining);
-    this.operations = new NodeOperations(scheduler, this.joining);
+    this.operations = new NodeOperations(scheduler, this.joining, this.#access);
     this.#scheduler = scheduler;
     this.#limits = options.limits;
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;

@@ -54,6 +54,22 @@ describe('InvocationAccess', () => {
     assert.equal((await entries()).length, 6);
   });
 
+  it('records the lists of a tenant once a minute, for each key', async () => {
+    let now = 0;
+    const access = new InvocationAccess(scheduler, () => now);
+    const count = (await entries()).length;
+    await access.recordList(call('key-6', 'r-1'), 'theirs');
+    for (const request of ['r-1', 'r-2']) await access.recordList(call('key-6', request), 'theirs');
+    await access.recordList(call('key-7', 'r-1'), 'theirs');
+    await access.recordList(call('key-8', 'r-1', 'theirs', 'invoke'), 'theirs');
+    now = 60_000;
+    await access.recordList(call('key-6', 'r-1'), 'theirs');
+    const acts = await entries();
+    assert.deepEqual(acts.slice(0, acts.length - count), ['key-6', 'key-7', 'key-6']);
+    const [act] = await scheduler.audit.read({ tenant: 'theirs', limit: 1 });
+    assert.deepEqual([act?.action, act?.target], ['invocation.list', 'theirs']);
+  });
+
   it('reaches and records nothing for others, and records every act that changes something', async () => {
     const access = new InvocationAccess(scheduler, () => 0);
     const [id = ''] = ids;

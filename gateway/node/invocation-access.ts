@@ -66,6 +66,16 @@ export class InvocationAccess {
     await this.#scheduler.audit.record(keyId, owner, `invocation.${act}`, id, details);
   }
 
+  /**
+   * Records that an operator listed another tenant's invocations, whose questions and failures a list shows. All lists of a tenant with one key
+   * share an entry, once a minute: `pie ps --watch` asks every second, each time by a request of its own.
+   */
+  async recordList({ principal }: Call, owner: string): Promise<void> {
+    const { tenant, keyId } = principal;
+    if (owner === tenant || this.#isRepeated(JSON.stringify([keyId, owner, 'list']))) return;
+    await this.#scheduler.audit.record(keyId, owner, 'invocation.list', owner);
+  }
+
   #isRepeated(read: string): boolean {
     const now = this.#clock();
     const recordedAt = this.#reads.get(read);

@@ -25,6 +25,7 @@ import type {
   PlatformLoad,
 } from '../app/resources/operations.ts';
 import { gpuHostsOf } from './gpu-hosts.ts';
+import type { InvocationAccess } from './invocation-access.ts';
 import type { Joining } from './joining.ts';
 import { toInvocationState } from './present.ts';
 import { translating } from './store-errors.ts';
@@ -37,10 +38,12 @@ const HEARD_POLL_MS = 20;
 export class NodeOperations implements Operations {
   readonly #scheduler: Scheduler;
   readonly #joining: Joining;
+  readonly #access: InvocationAccess;
 
-  constructor(scheduler: Scheduler, joining: Joining) {
+  constructor(scheduler: Scheduler, joining: Joining, access: InvocationAccess) {
     this.#scheduler = scheduler;
     this.#joining = joining;
+    this.#access = access;
   }
 
   invocations(call: Call, query: InvocationQuery): Promise<InvocationPage> {
@@ -51,6 +54,7 @@ export class NodeOperations implements Operations {
         if ((await this.#scheduler.tenants.get(tenant)) === null) throw unknownTenant(tenant);
       }
       if (name !== undefined && !FUNCTION_NAME.test(name)) return { invocations: [], cursor: null };
+      await this.#access.recordList(call, tenant);
       const statuses = status === undefined ? [] : typeof status === 'string' ? [status] : status;
       const page = await this.#scheduler.invocations.list(tenant, { function: name, statuses, limit, cursor });
       const hostOf = await this.#servingHosts(call, page.invocations);

@@ -286,10 +286,14 @@ export function describeOperations(get: () => Harness): void {
     await attempt.succeed(1);
     for (const headers of [owner, {}]) await (await h.send(`/v1/invocations/${id}/events`, { headers })).text();
     const [state] = (await h.ask('/v1/invocations?tenant=theirs')).body.invocations;
+    assert.equal((await h.ask('/v1/invocations?tenant=theirs', { headers: owner })).body.invocations.length, 1);
     assert.deepEqual([state.id, state.webhook.url], [id, 'https://u.example/a']);
     assert.deepEqual(
       (await entries()).map(({ actor, action, target }: Record<string, string>) => [actor, action, target]),
-      ['read', 'cancel', 'read-file', 'put-file', 'message'].map((did) => [keyId, `invocation.${did}`, id]),
+      [
+        [keyId, 'invocation.list', 'theirs'],
+        ...['read', 'cancel', 'read-file', 'put-file', 'message'].map((did) => [keyId, `invocation.${did}`, id]),
+      ],
     );
     const count = async (did: string) =>
       (await entries()).filter(({ action }: { action: string }) => action === `invocation.${did}`).length;
