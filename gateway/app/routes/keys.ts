@@ -115,7 +115,8 @@ export function keyRoutes(app: App, control: ControlPlane): void {
         operationId: `remove${suffix}`,
         tags: ['Keys'],
         summary: `Remove an API key of ${whose}`,
-        description: 'All gateways refuse the key within 2 s. The last admin key of a tenant cannot be removed.',
+        description:
+          'All gateways refuse requests with the key within 2 s. Its open event streams end at a heartbeat, within 17 s. Requests that wait for an outcome may still get it, and invocations continue. The last admin key of a tenant cannot be removed.',
         security: SECURITY,
         request: { params: keyParams },
         responses: { 204: { description: 'Removed' }, ...problems('unknown-key', 'conflict', 'invalid-input') },

@@ -117,7 +117,8 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       operationId: 'changeTenant',
       tags: ['Tenants'],
       summary: 'Change the weight or latency targets of a tenant, suspend or resume it',
-      description: 'Operators only. The change takes effect everywhere within 2 s.',
+      description:
+        'Operators only. The change takes effect everywhere within 2 s. Open event streams of a suspended tenant end at a heartbeat, within 17 s; its requests that wait for an outcome may still get it, and its running invocations continue.',
       security: SECURITY,
       request: { params: tenantParam, body: jsonBody(TenantChangeSchema) },
       responses: {

@@ -108,6 +108,8 @@ export const keysRotate: Command = {
 export const keysRemove: Command = {
   name: 'keys remove',
   summary: 'Remove an API key; gateways refuse it within 2 s',
+  description:
+    'Open event streams of the key end within 17 s. Its invocations continue, and requests that wait for them may still get their outcome; `pie cancel` ends them.',
   arguments: [id],
   options: [tenant],
   examples: [

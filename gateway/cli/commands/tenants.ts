@@ -90,7 +90,7 @@ export const tenantsSuspend: Command = {
   name: 'tenants suspend',
   summary: 'Refuse the keys of a tenant and start none of its invocations',
   description:
-    'Within 2 s its keys are refused, and its queued invocations no longer start. Running ones continue; `pie cancel` ends them.',
+    'Within 2 s its keys are refused, and its queued invocations no longer start. Open event streams end within 17 s. Running invocations continue, and requests that wait for them may still get their outcome; `pie cancel` ends them.',
   arguments: [name],
   examples: [{ line: 'pie tenants suspend acme', does: 'suspends it until pie tenants resume acme' }],
   run: ({ args: [tenant = ''], terminal, signal, connect }) => suspend(tenant, true, { terminal, signal, connect }),
