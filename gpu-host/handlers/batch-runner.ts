@@ -207,7 +207,8 @@ export class BatchRunner {
         this.#turns.finish(call);
         continue;
       }
-      if (pages.contender.isAway && !closed) {
+      // A call that follows one whose pages come from disk must not go first, although its own pages are on the device.
+      if ((pages.contender.isAway || pages.isFetching) && !closed) {
         this.#turns.hold(call);
         continue;
       }

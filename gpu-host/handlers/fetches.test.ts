@@ -132,6 +132,40 @@ for (const backend of ['reference', 'cuda'] as const) {
   });
 }
 
+/** Sends two calls at once: the first one reads `text` and fills `own`, and the second one sees `own` alone. */
+function chain({ inferlet, queue }: Guest, text: Uint32Array, own: Uint32Array) {
+  const step = (token: number, position: number, inPages: Uint32Array) =>
+    inferlet.ask(queue, {
+      op: 'step',
+      request: {
+        tokens: Uint32Array.of(token),
+        positions: Uint32Array.of(position),
+        inPages,
+        outPages: own,
+        mask: undefined,
+        rows: 1,
+        output: { tag: 'distributions', val: 3 },
+      },
+    });
+  return Promise.all([step(40, PROMPT.length, Uint32Array.of(...text, ...own)), step(41, PROMPT.length + 1, own)]);
+}
+
+test('a call does not overtake the one that fills its pages, and whose own pages come from disk', async () => {
+  await using swapped = await startSwapped();
+  const { reads, away, pages } = swapped;
+  const said = chain(away, pages.subarray(0, 2), must(away.inferlet.allocatePages(away.queue, 1)));
+  await eventually(() => reads.fetched.length > 0);
+  reads.release();
+  const results = (await said).map(must);
+  assert.deepEqual(reads.read, [], 'the thread of the host read no page');
+  await using fresh = await startTestHost({ pageCount: PAGES, model: { prefixCache: false } });
+  const alone = guest(await fresh.connect(), 1);
+  const text = must(alone.inferlet.allocatePages(alone.queue, 2));
+  must(await fill(alone, text, PROMPT));
+  const own = must(alone.inferlet.allocatePages(alone.queue, 1));
+  assert.deepEqual(results, (await chain(alone, text, own)).map(must));
+});
+
 test('an inferlet that ends while its pages come leaves nothing behind', async () => {
   await using swapped = await startSwapped();
   const { host, reads, away, other, pages, others } = swapped;
