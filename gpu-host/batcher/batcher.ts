@@ -240,12 +240,13 @@ export class Batcher {
 
   /**
    * Makes a call with inputs left (a cut prefill, a run), or one whose missing need has arrived, ready for its next step. A run counts as
-   * newly arrived.
+   * newly arrived. A call that was paused behind one that has not gone after all waits for that one.
    */
   resume(call: BatchCall, nowMs: number): void {
     if (call.state === 'done' || call.state === 'queued') return;
     if (call.continues) this.goesOn(call, nowMs);
-    this.#makeReady(call);
+    if (call.blockers > 0) call.state = 'queued';
+    else this.#makeReady(call);
   }
 
   /** Pauses a run that waits for its consumer. */
