@@ -10,10 +10,13 @@ import { ArrayDevice } from './testing/array-device.ts';
 
 const PAGES = 16;
 
-/** Three inferlets by age, in a pool of 16 pages with enough swap. */
-function opened(): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSpace] } {
+/** Three inferlets by age, in a pool of 16 pages with enough swap: in memory, or only in a file that `openFile` makes. */
+function opened(openFile?: () => never): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSpace] } {
   const device = new ArrayDevice(8, PAGES);
-  const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes: 1 << 20, diskBytes: 0, directory: tmpdir() });
+  const swap = new SwapStore({
+    ...{ pageBytes: device.pageBytes, directory: tmpdir(), report: () => undefined },
+    ...(openFile ? { memoryBytes: 0, diskBytes: 1 << 20, openFile } : { memoryBytes: 1 << 20, diskBytes: 0 }),
+  });
   const memory = new DeviceMemory({
     ...{ pageSize: 8, pageCount: PAGES, device, swap, prefixCache: false, rotates: true },
     terminate: () => assert.fail('swap has room'),
@@ -132,5 +135,24 @@ test('no family overtakes when no older one runs', () => {
   spaces[0].waiting = true;
   assert.equal(memory.relief.next(), spaces[1].contender);
   assert.equal(memory.relief.next(), undefined);
+  memory.audit();
+});
+
+test('a family does not return for room in swap that the disk refuses, only to be held again', () => {
+  const { memory, spaces } = opened(() => {
+    throw new Error('the disk is full');
+  });
+  const [oldest, second, third] = spaces;
+  oldest.allocate(0, 8);
+  second.allocate(0, 6);
+  for (const page of second.held.keys()) page.filled = 1;
+  second.waiting = true;
+  assert.throws(() => third.allocate(0, 7), CallHeld);
+  third.contender.heldCalls = 1;
+  memory.relief.changed();
+  assert.equal(memory.relief.next(), undefined);
+  oldest.free(Uint32Array.of(0, 1, 2, 3, 4, 5));
+  assert.equal(memory.relief.next(), third.contender);
+  third.allocate(0, 7);
   memory.audit();
 });

@@ -59,6 +59,8 @@ export class Relief {
   #terminations = 0;
   /** True after a change that may let a family return. */
   #mayReturn = false;
+  /** True when swap refused the last page although it had room: its disk fails. */
+  #swapFails = false;
   /** The families whose return was refused last, with the state of memory at that time. */
   #refused: Refusal | undefined;
 
@@ -133,7 +135,9 @@ export class Relief {
     const newer = others.filter((other) => isNewer(other, family) && !isProtectedFrom(other, family));
     const leaving = new Set(newer);
     const promised = others.reduce((sum, other) => sum + (leaving.has(other) ? 0 : other.promised), 0);
-    return this.#pool.available - promised + framesGained([], this.#movable(newer, family), this.#room(false));
+    // A family that returned for room that swap refuses would be held again at once, and so on without end.
+    const room = this.#room(this.#swapFails);
+    return this.#pool.available - promised + framesGained([], this.#movable(newer, family), room);
   }
 
   /** True when `next` has a family to consider. */
@@ -269,7 +273,9 @@ export class Relief {
     let ticket: SwapTicket | undefined;
     // An empty page has nothing to keep.
     if (page.filled !== 0) {
+      const { pages } = this.#room(false);
       ticket = this.#options.put(requester, page);
+      this.#swapFails = !ticket && pages > 0;
       if (!ticket) return false;
       this.#swapsOut++;
     }
