@@ -114,8 +114,9 @@ describe('a backup', () => {
     const expected = await contents(from, (key) => isKept(key.slice('pie:'.length)) && key !== `pie:blob:${UPLOAD}`);
     assert.ok(Object.keys(expected).length > 700);
     const { records, files } = await restoreInto('new', { force: true });
-    assert.deepEqual(await contents(to), expected);
     assert.deepEqual([records, files], [Object.keys(expected).length, 2]);
+    // The restored indexes lie in the home of this machine: no runtime of another one may begin indexes first.
+    assert.deepEqual(await contents(to), { ...expected, 'pie:index-owner': Buffer.from('east') });
     assert.equal(await to.pexpiretime('pie:store:acme:usage'), FAR_MS);
     const [old, made] = ['old', 'new'].map((home) => readFileSync(path.join(directory, home, KV_FILE)));
     assert.deepEqual(made, old);

@@ -40,14 +40,21 @@ export function holdsVersions(key: string): boolean {
   return /^function:[^:]+:[^:]+(:removed)?$/.test(key);
 }
 
+/** Vector indexes, by tenant. Their graphs are made again. */
+const INDEX_FILE = /^indexes\/[0-9a-f]{32}\/[\w.-]+\/records\.db$/;
+
 const FILES = [
   // Persistent exports and KV files of a GPU host's model, by tenant.
   /^kv\/[^/\0]+\/[^/\0]+\/[0-9a-f]{40}\/[a-z]+-[0-9a-f]{40}\.kv$/,
-  // Vector indexes, by tenant. Their graphs are made again.
-  /^indexes\/[0-9a-f]{32}\/[\w.-]+\/records\.db$/,
+  INDEX_FILE,
 ];
 
 /** True for a file of the home that a backup has, by its path relative to the home, with slashes. Pure. */
 export function isKeptFile(path: string): boolean {
   return FILES.some((pattern) => pattern.test(path)) && !path.split('/').some((part) => /^\.*$/.test(part));
+}
+
+/** True for a file of a vector index, by its path as for {@link isKeptFile}. Pure. */
+export function isIndexFile(path: string): boolean {
+  return INDEX_FILE.test(path);
 }

@@ -5,6 +5,7 @@ import type { Redis } from 'ioredis';
 import { missingRedisServer } from '#infra/bootstrap/redis-server.js';
 import { type Config, loadConfig } from '#infra/config.ts';
 import { assertHomeFree, claimHome, markRestoring } from '#infra/home.ts';
+import { createKeys } from '#scheduler/keys.ts';
 import { listMachines } from '#scheduler/machines/machines.ts';
 import { MOST_WORDS, RestoreLost, RestoreMark, RestoreRuns } from '#scheduler/machines/restore-mark.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
@@ -15,7 +16,7 @@ import { ArchiveFault, readArchive } from './archive.ts';
 import { type Contents, checkArchive } from './check.ts';
 import { entryCommands, pagesOf } from './entries.ts';
 import { FileRestorer, keptFiles, removeFiles } from './home-files.ts';
-import { isKept } from './kept-keys.ts';
+import { isIndexFile, isKept } from './kept-keys.ts';
 import { hasPrivateRedis, PREFIX, withOwnRedis } from './own-redis.ts';
 import { assertRoom } from './room.ts';
 import { withRedis } from './snapshot.ts';
@@ -210,13 +211,14 @@ async function replace(
 }
 
 async function write(
-  { home }: Config,
+  { home, machine }: Config,
   mark: RestoreMark,
   file: FileHandle,
   signal: AbortSignal,
   told: (records: number, files: number) => void,
 ): Promise<void> {
   let [records, files, bytes] = [0, 0, 0];
+  let hasIndexes = false;
   let sent: Promise<unknown>[] = [];
   const arrived = async () => {
     const all = sent;
@@ -238,11 +240,15 @@ async function write(
         told(records, files);
       } else if (header.kind === 'file') {
         await restorer.begin(header.path);
+        hasIndexes ||= isIndexFile(header.path);
         files += 1;
         told(records, files);
       } else if (header.kind === 'part') await restorer.write(body);
     }
     await arrived();
+    // Otherwise the first runtime that uses an index, of any machine, would become the owner, and begin empty indexes.
+    if (hasIndexes && machine.roles.includes('runtime'))
+      await mark.run(['SET', createKeys(PREFIX).indexOwner, machine.name]);
   } finally {
     await Promise.allSettled(sent);
     await restorer.end();
