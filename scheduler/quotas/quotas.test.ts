@@ -177,6 +177,20 @@ describe('quotas', () => {
     assert.deepEqual(await granted((await create({ latency })).id), [latency, 1], 'the first place');
   });
 
+  test('an invocation that a restore has not brought back takes no place of those with latency targets', async () => {
+    const { keys, redis: commands } = scheduler.store;
+    const granted = `${keys.account('acme')}:latency`;
+    await commands.sadd(keys.tenants, 'acme');
+    await set('latency-invocations', 2);
+    const { id } = await create({ latency: { firstTokenMs: 200, perTokenMs: 40 } });
+    // A backup has this set with the other records of the account, and no invocation.
+    await commands.sadd(granted, 'lost');
+    assert.equal(await used('latency-invocations'), 2);
+    assert.equal(await scheduler.quotas.repairAccounts(0), 1);
+    assert.deepEqual(await commands.smembers(granted), [id]);
+    assert.equal(await scheduler.quotas.repairAccounts(0), 0, 'nothing is left to repair');
+  });
+
   test('a tenant’s latency targets go to functions that state none, within the same quota', async () => {
     const { keys, redis: commands } = scheduler.store;
     const [own, tenants] = [

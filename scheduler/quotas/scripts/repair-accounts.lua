@@ -1,7 +1,8 @@
 --[[
   Compares the accounts of some tenants with the values stored in Redis. The script that writes a value also updates its account, so a
   difference dates from before there were accounts, or is a fault of the platform. The repair:
-    - drops a holder whose invocation or log is gone;
+    - drops a holder whose invocation or log is gone, and an invocation with latency targets that has ended or is gone: a restore brings back
+      these entries without their invocations;
     - lists a holder that ends by itself and is not listed for it;
     - sets a sum that does not equal its parts.
   Each call checks a part of the tenants.
@@ -59,6 +60,12 @@ local function putRight(tenant)
       wrong = true
     end
     sum = sum + bytes
+  end
+  for _, id in ipairs(redis.call('SMEMBERS', account .. ':latency')) do
+    if not isHeld(tenant, 'i', id) then
+      redis.call('SREM', account .. ':latency', id)
+      wrong = true
+    end
   end
   sum = sum + bytesIn(prefix .. ':store:' .. tenant .. ':usage') + bytesIn(prefix .. ':file-usage:' .. tenant)
     + bytesIn(prefix .. ':lines:' .. tenant .. ':usage') + bytesIn(account .. ':components')
