@@ -4,6 +4,12 @@ import type { Config } from './config.ts';
 
 /** Longest pause between two attempts to connect, so that clients notice a restart of Redis within half a second. */
 const MAX_RETRY_DELAY_MS = 500;
+/**
+ * Time without a byte from Redis, while it owes an answer, after which a connection is opened anew. When the machine of Redis fails, or a cable is
+ * cut, nothing ends the connection: the kernel repeats the unanswered bytes for a quarter of an hour, at intervals of up to two minutes, also after
+ * Redis is back or its name has another address. Blocking commands wait for at most ten seconds.
+ */
+const SILENT_MS = 30_000;
 
 /** Options for the configured Redis. BullMQ's blocking connections require `maxRetriesPerRequest: null`, so that is the default. */
 export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOptions = {}): RedisOptions {
@@ -24,6 +30,7 @@ export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOpti
     ...(url.password === '' ? {} : { password: decodeURIComponent(url.password) }),
     ...(url.pathname.length > 1 ? { db: Number(url.pathname.slice(1)) } : {}),
     ...(url.protocol === 'rediss:' ? { tls: ca === undefined ? {} : { ca: readFileSync(ca) } } : {}),
+    socketTimeout: SILENT_MS,
     ...common,
   };
 }

@@ -45,7 +45,7 @@ const CONNECTION_CODES = [
   'EAI_AGAIN',
 ];
 const CONNECTION_MESSAGE =
-  /connection (is )?clos|command timed out|max retries per request|stream isn't writeable|connect etimedout/i;
+  /connection (is )?clos|command timed out|socket timeout|max retries per request|stream isn't writeable|connect etimedout/i;
 
 const FULL_TEXT =
   'The memory of Redis is used up: it stores nothing more until events and files of ended invocations are forgotten (a day after their ' +

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { after, before, test } from 'node:test';
+import { Redis } from 'ioredis';
+import { isConnectionError } from '#scheduler/store/errors.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { redisOptions } from './redis.ts';
+
+/** The longest blocking command of the platform, BullMQ's, milliseconds. */
+const LONGEST_WAIT_MS = 10_000;
+
+let redis: TestRedis;
+before(async () => {
+  redis = await TestRedis.start();
+});
+after(() => redis.stop());
+
+test('a connection that falls silent without an end is opened anew, and its commands are sent again', async () => {
+  const pairs: (readonly [Socket, Socket])[] = [];
+  const server = createServer((client) => {
+    const behind = connect(redis.socket);
+    for (const socket of [client, behind]) socket.on('error', () => undefined);
+    client.pipe(behind).pipe(client);
+    pairs.push([client, behind]);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const url = `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const { socketTimeout, ...options } = redisOptions({ redis: { kind: 'external', url } });
+  assert.ok(socketTimeout !== undefined && socketTimeout > LONGEST_WAIT_MS, `${socketTimeout}`);
+  const connection = new Redis({ ...options, socketTimeout: 1000 });
+  const errors: unknown[] = [];
+  connection.on('error', (error) => errors.push(error));
+  try {
+    await connection.set('key', 'value');
+    // Redis has moved to another machine, and its earlier one is gone: the connections to that one stay, and nothing comes back.
+    for (const [client, behind] of pairs) {
+      client.unpipe(behind);
+      behind.unpipe(client);
+    }
+    assert.equal(await connection.get('key'), 'value');
+    assert.ok(pairs.length > 1);
+    assert.ok(errors.length > 0 && errors.every((error) => isConnectionError(error)), errors.join());
+  } finally {
+    connection.disconnect();
+    for (const socket of pairs.flat()) socket.destroy();
+    server.close();
+    await once(server, 'close');
+  }
+});
