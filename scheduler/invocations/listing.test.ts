@@ -96,12 +96,18 @@ describe('lists of invocations', () => {
       (await listed({ statuses: ['queued'] })).map(({ id }) => id),
       [waiting.id],
     );
+    // One was submitted long before its end, so its record outlives those of the others.
+    const { keys, redis: client } = keeping.store;
+    const [late, ...old] = (await listed()).filter(({ status }) => hasEnded(status));
+    assert.ok(late);
+    await client.del(...old.map(({ id }) => keys.invocation(id)));
     const later = submission({ submittedAt: Date.now() + 120_000 });
     await invocations.create(later);
     assert.deepEqual(
       (await listed()).map(({ id }) => id),
-      [later.id, waiting.id],
+      [later.id, late.id, waiting.id],
     );
+    assert.deepEqual(await client.zrange(`${keys.listing('default')}:ended`, '0', '-1'), [late.id]);
     await keeping.close();
   });
 

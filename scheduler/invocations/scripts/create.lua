@@ -11,7 +11,7 @@
   ARGV[2] retention of idempotency keys after the end, ms
   ARGV[3] number of ended invocations of a function that are listed
   ARGV[4] number of ended invocations of a tenant that are listed
-  ARGV[5] time for which they are listed after their submission, ms
+  ARGV[5] time after their submission from which they leave the lists when their records are gone, ms
   ARGV[6..8] events, lines and times of `keptFor` in include/end-arguments.lua, for the invocations that are replaced
   ARGV[9...] for each invocation: id; submitted at, ms; deadline, ms after submission; hash of function and body, which distinguishes
     requests with the same idempotency key, or '' without a key; number of the following fields and values; number of the texts of the

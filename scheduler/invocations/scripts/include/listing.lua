@@ -8,19 +8,38 @@ local function listsOf(listing, fn)
   return {listing, listing .. ':of:' .. fn}
 end
 
+local listOpen
+
+do
 -- Lists that this script has cut.
 local cutLists = {}
+-- Maximum old invocations of a list that one cut looks at.
+local OLD_AT_ONCE = 16
+
+-- Drops ended invocations that were submitted before `oldest` and whose records are gone. The time of a record counts from the end, and an
+-- invocation may have waited for a person for a month. Each cut looks at another place, because the first ones may all have their records.
+local function dropOld(listing, ended, oldest)
+  local records = string.match(listing, '^(.*):listing:[^:]*$') .. ':invocation:'
+  local others = redis.call('ZCOUNT', ended, '-inf', oldest) - OLD_AT_ONCE
+  local from = others > 0 and oldest % (others + 1) or 0
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', ended, '-inf', oldest, 'LIMIT', from, OLD_AT_ONCE)) do
+    if redis.call('EXISTS', records .. id) == 0 then
+      redis.call('ZREM', ended, id)
+    end
+  end
+end
 
 -- Lists an unended invocation, and drops ended ones past the bounds: number per tenant, number per function, and age.
-local function listOpen(listing, fn, id, submittedAt, keepOfTenant, keepOfFunction, keepMs)
+function listOpen(listing, fn, id, submittedAt, keepOfTenant, keepOfFunction, keepMs)
   for i, list in ipairs(listsOf(listing, fn)) do
     gather('ZADD', list .. ':open', submittedAt, id)
     if not cutLists[list] then
       cutLists[list] = true
-      redis.call('ZREMRANGEBYSCORE', list .. ':ended', '-inf', submittedAt - keepMs)
+      dropOld(listing, list .. ':ended', submittedAt - keepMs)
       redis.call('ZREMRANGEBYRANK', list .. ':ended', 0, -1 - tonumber(i == 1 and keepOfTenant or keepOfFunction))
     end
   end
+end
 end
 
 local function listEnded(listing, fn, id, submittedAt, keepMs)
