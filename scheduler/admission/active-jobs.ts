@@ -15,6 +15,12 @@ export interface Holding {
   readonly runtimeId: string;
 }
 
+/** A job that a runtime has, by the fetch that handed it over. */
+export interface HeldJob extends Holding {
+  /** Token of the fetch; empty for a job without a lock. */
+  readonly fetchToken: string;
+}
+
 /** A job that BullMQ counts as active. */
 export interface ActiveJob {
   readonly id: string;
@@ -62,13 +68,16 @@ export class ActiveJobs {
    * Lists jobs, and children that have not ended, whose runtimes are not registered. Only the first caller within an interval looks; the
    * others get null.
    */
-  async orphans(intervalMs: number): Promise<{ readonly jobs: Holding[]; readonly children: Holding[] } | null> {
+  async orphans(intervalMs: number): Promise<{ readonly jobs: HeldJob[]; readonly children: Holding[] } | null> {
     const { keys } = this.#store;
     const watched = [`${this.#queue}:active`, keys.children, keys.runtimes, keys.looks];
     const reply = await this.#store.script(ORPHANS, watched, [`${this.#queue}:`, intervalMs]);
     if (reply === null) return null;
     const [jobs, children] = Array.isArray(reply) ? reply : [];
-    return { jobs: holdings(jobs), children: holdings(children) };
+    return {
+      jobs: rows(jobs, 3).map(([id = '', runtimeId = '', fetchToken = '']) => ({ id, runtimeId, fetchToken })),
+      children: rows(children, 2).map(([id = '', runtimeId = '']) => ({ id, runtimeId })),
+    };
   }
 
   /** The runtime that holds a job, or null when none does. */
@@ -125,11 +134,9 @@ export class ActiveJobs {
   }
 }
 
-function holdings(reply: unknown): Holding[] {
+/** Splits a list of the script orphans into rows of `width` values. */
+function rows(reply: unknown, width: number): string[][] {
   if (!Array.isArray(reply))
     throw new StoreError('store-corrupt', `The script orphans answered ${JSON.stringify(reply)}.`);
-  return Array.from({ length: reply.length / 2 }, (_, i) => ({
-    id: String(reply[2 * i]),
-    runtimeId: String(reply[2 * i + 1]),
-  }));
+  return Array.from({ length: reply.length / width }, (_, i) => reply.slice(width * i, width * (i + 1)).map(String));
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { AttemptOutcome } from '../invocations/types.ts';
-import type { RuntimeLease } from '../runtimes/lease.ts';
+import { type RuntimeLease, unregister } from '../runtimes/lease.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { eventually, offer, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -106,6 +106,31 @@ describe('a runtime that is lost or leaves', () => {
     await room.release();
     await close();
   });
+
+  for (const found of ['by its lease', 'by orphans'])
+    test(`recovery of a runtime found dead ${found} leaves alone what it has fetched since`, async () => {
+      const { scheduler, runs, start, close } = await open(1200);
+      const { lease } = await start('slow', 1, 'order');
+      const id = await submit(scheduler);
+      await eventually(() => runs.length === 1, 'the runtime has the job');
+      const observer = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
+      const { active, runtimes, store } = observer;
+      const lost = active.lost.bind(active);
+      // The runtime settles its jobs and begins anew before the call of the observer, which stands still meanwhile.
+      active.lost = async (...job) => {
+        await eventually(() => runs.length === 2, 'the runtime has the job again');
+        assert.ok('epoch' in ((await runs[1]?.begin()) ?? {}));
+        return lost(...job);
+      };
+      if (found === 'by orphans') await unregister(store, lease.id);
+      const recovery = await (found === 'by orphans' ? runtimes.recoverOrphans() : runtimes.recover(lease.id));
+      assert.deepEqual(recovery, { waiting: 0, failed: 0, cancelled: 0, dropped: 0 });
+      await eventually(() => runs.length === 2, 'the runtime has the job again');
+      runs[1]?.finish();
+      await succeeded(scheduler, id);
+      await observer.close();
+      await close();
+    });
 
   test('pages and slots held on a leaving runtime do not count as capacity of the other runtimes', async () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);

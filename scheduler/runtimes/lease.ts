@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { HeldJob } from '../admission/active-jobs.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -147,12 +148,20 @@ export class RuntimeLease {
 }
 
 /**
- * Removes a runtime: it no longer counts as registered.
+ * Removes a runtime: it no longer counts as registered. Returns the jobs that it holds at this moment; it can fetch others only once it has
+ * registered again.
  *
- * @param onlyDead true to leave a runtime alone whose lease holds; then returns false
+ * @param onlyDead true to leave a runtime alone whose lease holds; then returns null
  */
-export async function unregister(store: Store, runtimeId: string, onlyDead = false): Promise<boolean> {
+export async function unregister(store: Store, runtimeId: string, onlyDead = false): Promise<HeldJob[] | null> {
   const { keys, clock } = store;
   const own = [keys.runtimes, keys.alive(runtimeId), keys.cancels(runtimeId), keys.reply(randomUUID())];
-  return (await store.script(UNREGISTER, own, [runtimeId, keys.prefix, clock(), onlyDead ? 1 : 0])) === 1;
+  const args = [runtimeId, keys.prefix, clock(), onlyDead ? 1 : 0, `${keys.jobs}:`];
+  const reply = await store.script(UNREGISTER, [...own, keys.held(runtimeId)], args);
+  if (!Array.isArray(reply)) return null;
+  return Array.from({ length: reply.length / 2 }, (_, i) => ({
+    id: String(reply[2 * i]),
+    runtimeId,
+    fetchToken: String(reply[2 * i + 1]),
+  }));
 }

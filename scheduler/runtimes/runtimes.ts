@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { ActiveJobs, Holding } from '../admission/active-jobs.ts';
+import type { ActiveJobs, HeldJob } from '../admission/active-jobs.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { LiveAddress } from '../live/live.ts';
 import { StoreError } from '../store/errors.ts';
@@ -93,9 +93,9 @@ export class Runtimes {
    *   recovered it and it has registered again.
    */
   async recover(runtimeId: string, onlyDead = false): Promise<Recovery> {
-    if (!(await unregister(this.#store, runtimeId, onlyDead))) return this.#take([]);
-    const held = await this.#active.heldBy(runtimeId);
-    const recovery = await this.#take(held.map(({ id }) => ({ id, runtimeId })));
+    const held = await unregister(this.#store, runtimeId, onlyDead);
+    if (held === null) return this.#take([]);
+    const recovery = await this.#take(held);
     await this.#loseChildren((owner) => owner === runtimeId);
     return recovery;
   }
@@ -126,8 +126,14 @@ export class Runtimes {
     }
   }
 
-  async #take(jobs: readonly Holding[]): Promise<Recovery> {
-    const outcomes = await Promise.all(jobs.map(({ id, runtimeId }) => this.#active.lost(id, runtimeId)));
+  /**
+   * Takes jobs from runtimes that were not registered when the jobs were listed. A runtime may have registered again since, and have fetched one
+   * of them again: the token tells the new attempt from the lost one.
+   */
+  async #take(jobs: readonly HeldJob[]): Promise<Recovery> {
+    const outcomes = await Promise.all(
+      jobs.map(({ id, runtimeId, fetchToken }) => this.#active.lost(id, runtimeId, fetchToken)),
+    );
     const count = (outcome: string) => outcomes.filter((value) => value === outcome).length;
     return {
       waiting: count('waiting'),

@@ -8,7 +8,7 @@
   ARGV[1] prefix of the keys of jobs
   ARGV[2] least time between two looks, ms
 
-  Returns {{job, runtime, ...}, {child, runtime, ...}}, or nothing when the last look was less than ARGV[2] ago.
+  Returns {{job, runtime, token of its fetch or '', ...}, {child, runtime, ...}}, or nothing when the last look was less than ARGV[2] ago.
 ]]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -29,6 +29,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
   if holder and not registered[holder] then
     jobs[#jobs + 1] = id
     jobs[#jobs + 1] = holder
+    jobs[#jobs + 1] = redis.call('GET', ARGV[1] .. id .. ':lock') or ''
   end
 end
 local all = redis.call('HGETALL', KEYS[2])

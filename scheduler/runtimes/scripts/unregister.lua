@@ -5,12 +5,14 @@
   KEYS[2] the runtime's alive key
   KEYS[3] its cancels (hash)
   KEYS[4] the reply to this call, see ../../store/scripts/once.lua
+  KEYS[5] invocations whose jobs it holds (set)
   ARGV[1] runtime id
   ARGV[2] prefix of every key
   ARGV[3] now, ms
   ARGV[4] '1' to leave a runtime alone whose lease holds
+  ARGV[5] prefix of the keys of jobs
 
-  Returns 1; 0 for a runtime that was left alone.
+  Returns {job, token of its fetch or '', ...} for the jobs that the runtime holds; 0 for a runtime that was left alone.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"
@@ -27,4 +29,11 @@ redis.call('HDEL', KEYS[1], ARGV[1])
 local a = openAdmission(ARGV[2], ARGV[3])
 countRuntime(a, ARGV[1], nil)
 closeAdmission(a)
-return answerOnce(KEYS[4], 1)
+local jobs = {}
+for _, id in ipairs(redis.call('SMEMBERS', KEYS[5])) do
+  if redis.call('HGET', ARGV[5] .. id, 'pb') == ARGV[1] then
+    jobs[#jobs + 1] = id
+    jobs[#jobs + 1] = redis.call('GET', ARGV[5] .. id .. ':lock') or ''
+  end
+end
+return answerOnce(KEYS[4], jobs)
