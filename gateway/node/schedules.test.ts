@@ -157,6 +157,39 @@ describe('schedules', () => {
     );
   });
 
+  it('have the job scheduler of their entry after two changes at once', async () => {
+    await platform.register({ name: 'twice' }, 'hasty');
+    const { store, quotas, schedules } = platform.scheduler;
+    const slow = new Schedules(store, quotas, platform.redis.connect);
+    const put = (by: Schedules, month: number) => {
+      const timing = { cron: `0 3 1 ${month} *`, timezone: 'UTC' };
+      const settings = { name: 'yearly', function: 'twice', reference: '', input: '{}', timing };
+      return by.put('hasty', settings, 'key_test');
+    };
+    const nextMonth = async () => {
+      const [yearly] = await schedules.list('hasty');
+      return new Date(yearly?.nextAt ?? 0).getUTCMonth() + 1;
+    };
+    // Other changes that are made between a read of the entry and the change of the job scheduler.
+    const others: (() => Promise<unknown>)[] = [];
+    const get = slow.get.bind(slow);
+    slow.get = async (...names) => {
+      const found = await get(...names);
+      await others.shift()?.();
+      return found;
+    };
+    others.push(() => put(schedules, 2));
+    await put(slow, 12);
+    assert.equal(await nextMonth(), 2);
+    others.push(() => put(schedules, 3));
+    assert.equal(await slow.remove('hasty', 'yearly'), true);
+    assert.equal(await nextMonth(), 3);
+    others.push(() => schedules.remove('hasty', 'yearly'));
+    assert.equal((await put(slow, 12))?.nextAt, null);
+    assert.deepEqual(others, []);
+    await slow.close();
+  });
+
   it('start with the next gateway when one dies before the first of a tenant has its job scheduler', async () => {
     await platform.register({ name: 'nightly' }, 'unlucky');
     const { store, quotas, schedules } = platform.scheduler;

@@ -64,9 +64,8 @@ export class Schedules {
     if (reply === 0)
       throw new QuotaExceeded({ quota: 'schedules', function: null, limit, used: limit, resetsAt: null }, clock());
     if (reply !== 1) return null;
-    const schedule = { ...entry, tenant, last: null };
-    await this.#start(schedule);
-    return this.#timed(schedule);
+    await this.align(tenant, name);
+    return this.#timed({ ...entry, tenant, last: null });
   }
 
   /** Null when there is no such schedule. */
@@ -83,7 +82,7 @@ export class Schedules {
   /** Removes a schedule; false when there is no such schedule. Invocations that it has made go on. */
   async remove(tenant: string, name: string): Promise<boolean> {
     const removed = await this.#store.call((redis) => redis.hdel(this.#store.keys.schedules(tenant), name));
-    await this.stop(tenant, name);
+    await this.align(tenant, name);
     return removed === 1;
   }
 
@@ -94,7 +93,7 @@ export class Schedules {
     return names;
   }
 
-  /** Removes the job scheduler of a schedule, so that it fires no more. */
+  /** Removes the job scheduler of a schedule, whose entry stays. */
   async stop(tenant: string, name: string): Promise<void> {
     await this.#store.call(() => this.#opened().removeJobScheduler(schedulerId(tenant, name)));
   }
@@ -104,25 +103,33 @@ export class Schedules {
     await this.#store.script(SCRIPTS.note, [this.#store.keys.schedules(tenant)], [name, id, JSON.stringify(last)]);
   }
 
-  /** Starts every schedule again whose job scheduler is missing or belongs to an earlier state. Returns how many there were. */
+  /** Aligns all schedules. Returns how many had no job scheduler, or one of an earlier state. */
   async repair(): Promise<number> {
     const { keys } = this.#store;
     let repaired = 0;
     for (const tenant of await this.#store.call((redis) => redis.smembers(keys.scheduledTenants)))
-      for (const schedule of await this.#all(tenant)) if (await this.ensure(schedule)) repaired++;
+      for (const { name } of await this.#all(tenant)) if (await this.align(tenant, name)) repaired++;
     return repaired;
   }
 
   /**
-   * Starts a schedule whose job scheduler does not belong to its present state; false when it does. Two changes at once, or a change that broke
-   * off, leave such a job scheduler behind.
+   * Brings the job scheduler of a schedule in line with its entry: a change that broke off leaves another one behind. Another process may change the
+   * entry meanwhile, and its job scheduler before this call does, so the call ends only when the entry is still the same. Returns true when the call
+   * started the schedule.
    */
-  async ensure(schedule: Schedule): Promise<boolean> {
-    const { tenant, name, id } = schedule;
-    const running = await this.#store.call(() => this.#opened().getJobScheduler(schedulerId(tenant, name)));
-    if (running?.template?.data?.id === id) return false;
-    await this.#start(schedule);
-    return true;
+  async align(tenant: string, name: string): Promise<boolean> {
+    let isStarted = false;
+    for (let aligned: string | null | undefined; ; ) {
+      const schedule = await this.get(tenant, name);
+      const id = schedule?.id ?? null;
+      if (id === aligned) return isStarted;
+      if (schedule === null) await this.stop(tenant, name);
+      else if (!(await this.#runs(schedule))) {
+        await this.#start(schedule);
+        isStarted = true;
+      }
+      aligned = id;
+    }
   }
 
   async close(): Promise<void> {
@@ -133,6 +140,12 @@ export class Schedules {
   async #all(tenant: string): Promise<Schedule[]> {
     const texts = await this.#store.call((redis) => redis.hvals(this.#store.keys.schedules(tenant)));
     return texts.map((text) => parse(tenant, text)).sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  /** True when the job scheduler belongs to the present state of the schedule. */
+  async #runs({ tenant, name, id }: Schedule): Promise<boolean> {
+    const running = await this.#store.call(() => this.#opened().getJobScheduler(schedulerId(tenant, name)));
+    return running?.template?.data?.id === id;
   }
 
   async #start({ tenant, name, id, timing }: Schedule): Promise<void> {

@@ -82,9 +82,8 @@ export class ScheduleWorker {
     const { schedules, run, store } = this.#options;
     const { tenant, name, id } = job.data;
     const schedule = await schedules.get(tenant, name);
-    if (schedule === null) return schedules.stop(tenant, name);
-    if (schedule.id !== id) {
-      await schedules.ensure(schedule);
+    if (schedule?.id !== id) {
+      await schedules.align(tenant, name);
       return;
     }
     const outcome = await run(schedule, `schedule ${tenant}/${name} ${job.id}`);
