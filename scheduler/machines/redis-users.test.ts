@@ -88,6 +88,25 @@ describe('the Redis user of a machine', () => {
     stop();
   });
 
+  it('begins without the drains of a removed machine of the same name', async () => {
+    const { drains, machines } = scheduler;
+    const drain = (name: string) =>
+      drains.drainMachine({ name, gpuHosts: [{ name: `gpu-host-1@${name}` }] }, { by: 'a key', force: true });
+    await granted('gpu', 'HH');
+    for (const name of ['gpu', 'other-gpu']) await drain(name);
+    const others = ['gpu-host-1@other-gpu', 'machine/other-gpu'];
+    const all = ['gpu-host-1@gpu', ...others, 'machine/gpu'].sort();
+    assert.equal(await grant('gpu', 'II'), 'taken');
+    assert.equal(await machines.remove('gpu'), true);
+    assert.deepEqual([...(await drains.names())].sort(), all, 'a machine that stops takes no new work');
+    const heard = Promise.withResolvers<void>();
+    const stop = await drains.onChange(heard.resolve);
+    await granted('gpu', 'II');
+    assert.deepEqual([...(await drains.names())].sort(), others);
+    await heard.promise;
+    stop();
+  });
+
   it('comes back after a restart of Redis, which keeps no users', async () => {
     const user = await granted('lost', 'GG');
     const stop = await scheduler.redisUsers.follow(() => undefined);

@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
+import { machineEntry } from '../gpu-hosts/drains.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -52,8 +53,8 @@ export class RedisUsers {
   }
 
   /**
-   * Makes a machine's user and uses the token up. `no-token`: the token was used or has expired. `taken`: a machine of this name has joined or
-   * is registered, or the certificate was removed.
+   * Makes a machine's user and uses the token up. Drains of an earlier machine of this name end. `no-token`: the token was used or has expired.
+   * `taken`: a machine of this name has joined or is registered, or the certificate was removed.
    */
   async grant(
     token: string,
@@ -67,8 +68,11 @@ export class RedisUsers {
     const joined: JoinNote = { password: hash, certificate, roles, joinedAt: this.#store.clock() };
     const granted = await this.#store.script(
       GRANT,
-      [keys.joinedMachines, keys.machine(name), keys.removedMachines, keys.joinToken(token)],
-      [name, JSON.stringify(joined), certificate],
+      [
+        ...[keys.joinedMachines, keys.machine(name), keys.removedMachines, keys.joinToken(token)],
+        ...[keys.drained, keys.drainedChannel],
+      ],
+      [name, JSON.stringify(joined), certificate, machineEntry(name)],
     );
     if (granted !== 1) return granted === 0 ? 'taken' : 'no-token';
     await this.compare();

@@ -1,13 +1,17 @@
 --[[
-  Uses a token up for a machine that joins, and notes the machine. A refusal leaves the token usable.
+  Uses a token up for a machine that joins, and notes the machine. A refusal leaves the token usable. The drains of an earlier machine of its
+  name, which was removed, end: until then they keep new work from its processes.
 
   KEYS[1] machines that have joined (hash)
   KEYS[2] description of the machine of this name (string with a TTL)
   KEYS[3] fingerprints of the certificates of removed machines (set)
   KEYS[4] the token (string with a TTL)
+  KEYS[5] drained GPU hosts and machines (hash)
+  KEYS[6] channel of changes of the drained ones
   ARGV[1] name
   ARGV[2] the hash of its password and its certificate, as JSON text
   ARGV[3] fingerprint of its certificate
+  ARGV[4] its entry among the drained
 
   Returns 1 when it is noted, 0 when a machine of its name has joined or is registered, or its certificate was removed, and -1 when the
   token is used or has expired.
@@ -23,4 +27,13 @@ then
   return 0
 end
 redis.call('DEL', KEYS[4])
+local suffix, ended = '@' .. ARGV[1], 0
+for _, entry in ipairs(redis.call('HKEYS', KEYS[5])) do
+  if entry == ARGV[4] or string.sub(entry, -#suffix) == suffix then
+    ended = ended + redis.call('HDEL', KEYS[5], entry)
+  end
+end
+if ended > 0 then
+  redis.call('PUBLISH', KEYS[6], ARGV[1])
+end
 return 1
