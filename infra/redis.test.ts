@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { mkdtemp, rm, symlink } from 'node:fs/promises';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { Redis } from 'ioredis';
 import { isConnectionError } from '#scheduler/store/errors.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
-import { redisOptions } from './redis.ts';
+import { connectRedis, redisOptions } from './redis.ts';
 
 /** The longest blocking command of the platform, BullMQ's, milliseconds. */
 const LONGEST_WAIT_MS = 10_000;
@@ -47,5 +50,28 @@ test('a connection that falls silent without an end is opened anew, and its comm
     for (const socket of pairs.flat()) socket.destroy();
     server.close();
     await once(server, 'close');
+  }
+});
+
+test('a connection to a Redis that has become a replica is opened anew, and leads to its successor', async () => {
+  const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-replica-'));
+  const address = path.join(directory, 'redis.sock');
+  await symlink(redis.socket, address);
+  const next = await TestRedis.start();
+  const operator = redis.connect();
+  const connection = connectRedis({ redis: { kind: 'external', url: `unix:${address}` } });
+  const write = () => connection.eval("return redis.call('SET', KEYS[1], 'value')", 1, 'key');
+  try {
+    assert.equal(await write(), 'OK');
+    await operator.call('REPLICAOF', '127.0.0.1', '1');
+    await rm(address);
+    await symlink(next.socket, address);
+    await assert.rejects(write(), /READONLY/);
+    assert.equal(await write(), 'OK');
+  } finally {
+    connection.disconnect();
+    await operator.call('REPLICAOF', 'NO', 'ONE');
+    await next.stop();
+    await rm(directory, { recursive: true });
   }
 });

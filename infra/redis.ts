@@ -17,6 +17,8 @@ export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOpti
     maxRetriesPerRequest: null,
     retryStrategy: (attempt) => Math.min(20 * attempt, MAX_RETRY_DELAY_MS),
     enableAutoPipelining: true,
+    // A server that an operator makes a replica keeps its connections, although its name may lead to the new primary by now.
+    reconnectOnError: ({ message }) => message.startsWith('READONLY'),
     ...overrides,
   };
   if (config.redis.kind === 'private') return { path: config.redis.socket, ...common };
