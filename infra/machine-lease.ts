@@ -114,7 +114,7 @@ export async function claimMachine(
  * machine. Resolves after the first write, to a function that stops the updates. While Redis is away, the file stays as it is.
  */
 async function followPeers(config: Config, store: Store, removed: () => void): Promise<() => void> {
-  const peers = new PeerList(MACHINE_LEASE_MS);
+  const peers = new PeerList(MACHINE_LEASE_MS, READ_PEERS_MS);
   let written: string | undefined;
   const follow = async () => {
     const [machines, refused] = await Promise.all([listMachines(store), removedCertificates(store)]);

@@ -142,11 +142,21 @@ test('only its owner can read a certificate; it survives restarts and is renewed
 });
 
 test('a certificate that the registry lacks is refused after a while, or at once when an operator has removed it', () => {
-  const peers = new PeerList(5000);
+  const peers = new PeerList(5000, 5000);
   const [east, west] = [['a', 'east'] as const, ['b', 'west'] as const];
   assert.deepEqual(peers.update([west, east], [], 0), { a: 'east', b: 'west' });
   assert.deepEqual(peers.update([east], [], 4999), { a: 'east', b: 'west' });
   assert.deepEqual(peers.update([east], [], 5000), { a: 'east' });
   assert.deepEqual(peers.update([east, west], ['a'], 5001), { b: 'west' });
   assert.deepEqual(peers.update([], ['a'], 5002), { b: 'west' });
+});
+
+test('the time of an outage does not count: a registry that comes back empty may be filled again', () => {
+  const peers = new PeerList(5000, 1000);
+  const [east, west] = [['a', 'east'] as const, ['b', 'west'] as const];
+  peers.update([east, west], [], 0);
+  assert.deepEqual(peers.update([], [], 60_000), { a: 'east', b: 'west' });
+  for (const nowMs of [61_000, 62_000, 63_000])
+    assert.deepEqual(peers.update([east], [], nowMs), { a: 'east', b: 'west' });
+  assert.deepEqual(peers.update([east], [], 64_000), { a: 'east' });
 });

@@ -28,10 +28,18 @@ export function writePeers(config: Pick<Config, 'runDirectory'>, peers: Peers): 
 export class PeerList {
   readonly #seen = new Map<string, { readonly machine: string; readonly seenMs: number }>();
   readonly #keptMs: number;
+  readonly #readEveryMs: number;
+  /** Time of the last read, and the time that has counted by then. */
+  #readMs = Number.NEGATIVE_INFINITY;
+  #countedMs = 0;
 
-  /** @param keptMs for how long the registry must lack a certificate before it is refused: Redis may restart empty, and be filled by renewals */
-  constructor(keptMs: number) {
+  /**
+   * @param keptMs for how long the registry must lack a certificate before it is refused: Redis may restart empty, and be filled by renewals
+   * @param readEveryMs most of the time between two reads that counts: while Redis is away, no machine can renew its entry
+   */
+  constructor(keptMs: number, readEveryMs: number) {
     this.#keptMs = keptMs;
+    this.#readEveryMs = readEveryMs;
   }
 
   /**
@@ -40,9 +48,12 @@ export class PeerList {
    * @param nowMs time of a monotonic clock
    */
   update(registered: Iterable<readonly [string, string]>, removed: Iterable<string>, nowMs: number): Peers {
-    for (const [fingerprint, machine] of registered) this.#seen.set(fingerprint, { machine, seenMs: nowMs });
-    for (const [fingerprint, { seenMs }] of this.#seen)
-      if (nowMs - seenMs >= this.#keptMs) this.#seen.delete(fingerprint);
+    this.#countedMs += Math.min(nowMs - this.#readMs, this.#readEveryMs);
+    this.#readMs = nowMs;
+    const seenMs = this.#countedMs;
+    for (const [fingerprint, machine] of registered) this.#seen.set(fingerprint, { machine, seenMs });
+    for (const [fingerprint, last] of this.#seen)
+      if (seenMs - last.seenMs >= this.#keptMs) this.#seen.delete(fingerprint);
     for (const fingerprint of removed) this.#seen.delete(fingerprint);
     return Object.fromEntries(
       [...this.#seen].map(([fingerprint, { machine }]) => [fingerprint, machine] as const).sort(),
