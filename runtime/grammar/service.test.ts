@@ -346,6 +346,25 @@ describe('GrammarService', () => {
     });
   });
 
+  it('frees the sources of grammars that were made while an older, failed grammar was held', async () => {
+    await using(new GrammarService({ ...PATIENT, sourceBytes: 1 << 20 }), async (service) => {
+      const failed = async () => {
+        const made = compile(service, 'tenant', model, { tag: 'ebnf', val: 'root ::= (' });
+        assert.equal((await made.ready()).tag, 'err');
+        return made;
+      };
+      for (let i = 0; i < 10; i += 1) {
+        const held = await failed();
+        // This one replaces the held one. The first time, the tenant then has no other grammar left.
+        (await failed()).drop();
+        // 80 KiB, by the service's count: six of them are as much as the tenant may have.
+        const good = compile(service, 'tenant', model, { tag: 'ebnf', val: `root ::= "${i}"${' '.repeat(20_000)}` });
+        value(await good.ready());
+        for (const grammar of [held, good]) grammar.drop();
+      }
+    });
+  });
+
   it('serves more tenants than it has workers, and ends unused workers', async () => {
     await using(new GrammarService({ ...PATIENT, maxWorkers: 2, idleMs: 200 }), async (service) => {
       const matchers = Array.from({ length: 5 }, (_, index) =>

@@ -172,13 +172,15 @@ export class GrammarService {
     }
   }
 
-  #forget(tenant: string, { all, unused }: Shelf, grammar: Grammar): void {
+  #forget(tenant: string, shelf: Shelf, grammar: Grammar): void {
+    const { all, unused } = shelf;
     const key = unused.get(grammar);
     unused.delete(grammar);
     if (key !== undefined) this.#sources.leave(tenant, key.length * CHARACTER_BYTES);
     grammar.forget();
     // A failed grammar may have been replaced.
     if (key !== undefined && all.get(key) === grammar) all.delete(key);
-    if (all.size === 0) this.#shelves.delete(tenant);
+    // The tenant may have another shelf by now: a failed grammar can outlast the grammars of its own.
+    if (all.size === 0 && this.#shelves.get(tenant) === shelf) this.#shelves.delete(tenant);
   }
 }
