@@ -86,6 +86,13 @@ export interface SandboxEvents {
   lost(invocations: readonly string[], alone: boolean): Promise<void>;
 }
 
+/** The token tables that a sandbox has of a model, or gets. */
+interface Tables {
+  readonly tokenizer: Tokenizer;
+  /** Resolves when the sandbox has them, or is gone. */
+  readonly there: Promise<void>;
+}
+
 interface Preparing extends PromiseWithResolvers<Prepared>, Inhabitant {
   readonly invocation: string;
   readonly memoryLimitBytes: number;
@@ -111,7 +118,10 @@ export class Sandbox {
   readonly #programs = new Map<string, readonly string[]>();
   /** Programs whose instances are kept ready. */
   readonly #kept = new Set<string>();
-  readonly #vocabularies = new Map<string, PromiseWithResolvers<void>>();
+  /** The latest tables of each model, by its name. */
+  readonly #tables = new Map<string, Tables>();
+  /** Tables that were sent and not answered yet, by the model's name. */
+  readonly #tablesSent = new Map<string, PromiseWithResolvers<void>>();
   readonly #runs = new Map<number, RemoteRun>();
   readonly #preparing = new Map<number, Preparing>();
   /** Runs that the runtime ended recently: their guests may still hold the sandbox's thread. */
@@ -209,15 +219,26 @@ export class Sandbox {
     this.process.tell({ kind: 'keep', key, min });
   }
 
-  /** Resolves when the sandbox has the token tables of a model, or is gone. */
+  /**
+   * Resolves when the sandbox has the token tables of a model, or is gone. A GPU host that starts again may have another model of the same
+   * name: its tables replace the earlier ones.
+   */
   vocabulary(model: string, tokenizer: Tokenizer): Promise<void> {
-    const known = this.#vocabularies.get(model);
-    if (known) return known.promise;
+    const known = this.#tables.get(model);
+    if (known?.tokenizer === tokenizer) return known.there;
+    const send = () => this.#sendTables(model, tokenizer);
+    // An answer names the model alone, so the next tables wait for it.
+    const there = known ? known.there.then(send) : send();
+    this.#tables.set(model, { tokenizer, there });
+    return there;
+  }
+
+  #sendTables(model: string, tokenizer: Tokenizer): Promise<void> {
+    if (!this.alive) return Promise.resolve();
     const sent = Promise.withResolvers<void>();
-    this.#vocabularies.set(model, sent);
+    this.#tablesSent.set(model, sent);
     const { table, body } = packVocabulary(tokenizer);
-    if (this.alive) this.process.tell({ kind: 'vocabulary', model, ...table }, body);
-    else sent.resolve();
+    this.process.tell({ kind: 'vocabulary', model, ...table }, body);
     return sent.promise;
   }
 
@@ -302,7 +323,7 @@ export class Sandbox {
         this.readyInstances = message.ready;
         return;
       case 'vocabulary':
-        this.#vocabularies.get(message.model)?.resolve();
+        this.#tablesSent.get(message.model)?.resolve();
         return;
       case 'prepared': {
         const preparing = this.#preparing.get(message.instance);
@@ -354,7 +375,7 @@ export class Sandbox {
       for (const each of preparing) each.reject(lost());
     });
     this.#preparing.clear();
-    for (const sent of this.#vocabularies.values()) sent.resolve();
+    for (const sent of this.#tablesSent.values()) sent.resolve();
     this.#ended.resolve(reason);
   }
 }
