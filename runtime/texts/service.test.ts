@@ -3,6 +3,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers';
 import fc from 'fast-check';
 import llamaTokenizer from 'llama-tokenizer-js';
@@ -244,6 +245,28 @@ describe('a pool of workers', () => {
     const outcomes = await Promise.all(['a', 'b'].map((request) => pool.run({ ...user(), bytes: 1, request })));
     assert.deepEqual(outcomes.map(failureOf), ['unavailable', 'unavailable']);
     assert.equal(pool.workers, 0);
+    await pool.close();
+  });
+
+  it('lets jobs wait for the threads that it has when no further one can be started', async () => {
+    const paths = ['../workers', '../../gpu-host/protocol', '../../package.json'];
+    const code = paths.map((name) => fileURLToPath(new URL(name, import.meta.url)));
+    let threads = 0;
+    const pool: WorkerPool<string, string> = new WorkerPool<string, string>({
+      ...{ program: new URL('../workers/fixtures/echo.ts', import.meta.url), noun: 'the text', heapMb: 256 },
+      ...{ maxWorkers: 2, idleMs: 1000, deadlineMs: 60_000, maxBytes: MIB, endCancelled: false },
+      // Fails where the kernel refuses a thread, which has no room for a second one.
+      readable: () => {
+        if (pool.workers > 0) throw new Error('the kernel has no more threads');
+        threads += 1;
+        return code;
+      },
+    });
+    const asked = ['a', 'a', 'b', 'c'].map((tenant) => pool.run({ ...user(tenant), bytes: 1, request: tenant }));
+    // The thread now ends behind its job, and the next one can start when it is gone.
+    pool.renew();
+    assert.deepEqual((await Promise.all(asked)).map(value), ['a', 'a', 'b', 'c']);
+    assert.equal(threads, 2);
     await pool.close();
   });
 });

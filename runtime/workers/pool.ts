@@ -146,40 +146,37 @@ export class WorkerPool<Request, Value> {
 
   #next(): void {
     while (this.#busy < this.#options.maxWorkers) {
-      const waiting = this.#take();
+      const tenant = this.#turn();
+      const waiting = tenant === undefined ? undefined : this.#waiting.get(tenant)?.[0];
       if (!waiting) return;
       const refused = waiting.signal?.aborted ? CANCELLED : waiting.account.refuse();
-      if (refused) waiting.resolve(err(refused));
-      else void this.#run(waiting);
+      const thread = refused ?? this.#thread();
+      // The job waits: the next end of a thread or of its job comes back here.
+      if (thread === null) return;
+      this.#take(waiting.tenant);
+      if (thread instanceof WorkerThread) void this.#run(waiting, thread);
+      else waiting.resolve(err(thread));
     }
   }
 
-  /** Takes the next job of the tenant whose turn it is; that tenant goes last. A tenant with all workers but one lets others go first. */
-  #take(): Waiting<Request, Value> | undefined {
-    const queues = [...this.#waiting];
+  /** The tenant whose turn it is. A tenant with all workers but one lets others go first. */
+  #turn(): string | undefined {
+    const tenants = [...this.#waiting.keys()];
     const most = Math.max(1, this.#options.maxWorkers - 1);
-    const mayTake = ([tenant]: (typeof queues)[number]) => (this.#tenants.get(tenant)?.running ?? 0) < most;
-    const next = queues.find(mayTake) ?? queues[0];
-    if (!next) return undefined;
-    const [tenant, queue] = next;
-    const waiting = queue.shift();
+    return tenants.find((tenant) => (this.#tenants.get(tenant)?.running ?? 0) < most) ?? tenants[0];
+  }
+
+  /** Takes the first job of a tenant, which then goes last. */
+  #take(tenant: string): void {
+    const queue = this.#waiting.get(tenant) ?? [];
+    queue.shift();
     this.#waiting.delete(tenant);
     if (queue.length > 0) this.#waiting.set(tenant, queue);
-    return waiting;
   }
 
-  async #run(waiting: Waiting<Request, Value>): Promise<void> {
+  async #run(waiting: Waiting<Request, Value>, thread: WorkerThread<Request, Value>): Promise<void> {
     const { account, resolve } = waiting;
     const tenant = this.#tenants.get(waiting.tenant);
-    let thread: WorkerThread<Request, Value>;
-    try {
-      thread = this.#thread();
-    } catch (error) {
-      // The kernel may refuse a thread.
-      const text = `the worker for ${this.#options.noun} cannot start: ${unexpected(error)}`;
-      resolve(err(handlerError('unavailable', text)));
-      return;
-    }
     this.#busy++;
     if (tenant) tenant.running++;
     waiting.thread = thread;
@@ -192,16 +189,23 @@ export class WorkerPool<Request, Value> {
     this.#next();
   }
 
-  #thread(): WorkerThread<Request, Value> {
+  /** An idle thread, or a new one. Without any, an error; null while jobs can wait for a thread that works or ends. */
+  #thread(): WorkerThread<Request, Value> | HandlerError | null {
     for (const [thread, timer] of this.#idle) {
       clearTimeout(timer);
       this.#idle.delete(thread);
       if (!thread.ended) return thread;
       this.#threads.delete(thread);
     }
-    const made = new WorkerThread<Request, Value>({ ...this.#options, readable: this.#options.readable() });
-    this.#threads.add(made);
-    return made;
+    try {
+      const made = new WorkerThread<Request, Value>({ ...this.#options, readable: this.#options.readable() });
+      this.#threads.add(made);
+      return made;
+    } catch (error) {
+      // The kernel may refuse a thread.
+      if (this.#threads.size > 0) return null;
+      return handlerError('unavailable', `the worker for ${this.#options.noun} cannot start: ${unexpected(error)}`);
+    }
   }
 
   #rest(thread: WorkerThread<Request, Value>): void {
@@ -216,6 +220,10 @@ export class WorkerPool<Request, Value> {
   }
 
   #end(thread: WorkerThread<Request, Value>): void {
-    void thread.end().then(() => this.#threads.delete(thread));
+    void thread.end().then(() => {
+      this.#threads.delete(thread);
+      // Jobs may wait because no further thread could start.
+      this.#next();
+    });
   }
 }
