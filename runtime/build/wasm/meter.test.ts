@@ -66,7 +66,7 @@ function withoutChecks(text: string): string {
     )
     .replace(
       new RegExp(
-        String.raw`global\.get (\d+)\ni32\.const (?:1|16)\ni32\.sub\nlocal\.tee (\d+)\nglobal\.set \1\nlocal\.get \2\ni32\.const 0\ni32\.le_s\n${rare}if ;; label = @\d+\ncall \d+\nend\n(?:i32\.const 16\nlocal\.set \d+\n)?`,
+        String.raw`global\.get (\d+)\ni32\.const \d+\ni32\.sub\nlocal\.tee (\d+)\nglobal\.set \1\nlocal\.get \2\ni32\.const 0\ni32\.le_s\n${rare}if ;; label = @\d+\ncall \d+\nend\n(?:i32\.const 16\nlocal\.set \d+\n)?`,
         'g',
       ),
       '',

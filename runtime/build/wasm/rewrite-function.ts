@@ -20,6 +20,8 @@ const BULK_COST = 32;
 /** Bytes, and table elements, that a bulk instruction moves for one unit of fuel (powers of two, as shifts). */
 const BYTES_SHIFT = 6;
 const ELEMENTS_SHIFT = 4;
+/** The same for locals, of 8 bytes: until V8 has optimised a function, each call sets its locals to zero. */
+const LOCALS_SHIFT = BYTES_SHIFT - 3;
 
 const I32 = 0x7f;
 const GLOBAL_GET = 0x23;
@@ -79,6 +81,7 @@ interface Scan {
  *   entry check when it and all its callees are short, are not recursive and make no indirect calls: its price is then part of its
  *   callers' paths. Recursion of any kind, tail calls and calls across modules included, passes a checked entry.
  * - A bulk instruction takes its size, divided, from the global before it runs. A long fill or copy is done in pieces by a function.
+ * - Locals are set to zero by each call. Few of them count as instructions of the function; many pay at its entry, like the fill that they are.
  * - In a function that counts down, a direct call that may reach an import is followed by a look at the global: the host takes all fuel
  *   away when an import took long.
  */
@@ -107,7 +110,9 @@ export class FunctionRewriter {
     reader.at = start;
     const locals = skipLocals(reader, params);
     const codeStart = reader.at;
-    const { insertions: all, indirect, longest } = this.#scan(reader);
+    const { insertions: all, indirect, longest: path } = this.#scan(reader);
+    const zeroed = Math.floor((locals - params) / 2 ** LOCALS_SHIFT);
+    const longest = path + zeroed;
     const counts = all.some(({ kind }) => kind === 'count');
     const insertions = counts ? all : all.filter(({ kind }) => kind !== 'ask');
     const entry = counts || indirect || this.#recursive.has(index) || longest > UNCHECKED_FUNCTION;
@@ -127,7 +132,8 @@ export class FunctionRewriter {
     out.push(leb(groups + 1));
     out.push(reader.bytes.subarray(groupsStart, codeStart));
     out.push([2, I32]);
-    if (entry) check(this.#entryCondition(counts ? GRANT : 1, size), this.#yield);
+    const price = (counts ? GRANT : 1) + (zeroed > UNCHECKED_FUNCTION ? zeroed : 0);
+    if (entry) check(this.#entryCondition(price, size), this.#yield);
     if (counts) out.push([I32_CONST, GRANT, LOCAL_SET, ...counter]);
     let from = codeStart;
     for (const { at, kind, shift, pieces } of insertions) {
@@ -204,7 +210,7 @@ export class FunctionRewriter {
   #entryCondition(price: number, local: readonly number[]): readonly number[] {
     const { fuel } = this.#target;
     return [
-      ...[GLOBAL_GET, ...fuel, I32_CONST, price, I32_SUB, LOCAL_TEE, ...local, GLOBAL_SET, ...fuel],
+      ...[GLOBAL_GET, ...fuel, I32_CONST, ...signedLeb(price), I32_SUB, LOCAL_TEE, ...local, GLOBAL_SET, ...fuel],
       ...[LOCAL_GET, ...local, I32_CONST, 0, I32_LE_S],
     ];
   }

@@ -1,0 +1,25 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { wat } from '../testing/wat.ts';
+import { meter } from './meter.ts';
+
+const FUEL = 1_000_000;
+const CALLS = 50;
+
+/** Fuel that calls of an empty function with this many locals take. */
+async function fuelOfCalls(locals: number): Promise<number> {
+  const called = `(func $called (local ${'i64 '.repeat(locals)}))`;
+  const main = `(func (export "main") ${'(call $called)'.repeat(CALLS)})`;
+  const { bytes } = meter(await wat(`(module ${called} ${main})`));
+  const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes.slice()));
+  const fuel = exports.pie_fuel as WebAssembly.Global;
+  fuel.value = FUEL;
+  (exports.main as () => void)();
+  return FUEL - Number(fuel.value);
+}
+
+test('a call pays for many locals, which it sets to zero, like a fill of as many bytes', async () => {
+  // The function that calls pays 1 at its entry.
+  assert.equal(await fuelOfCalls(8), 1);
+  assert.equal(await fuelOfCalls(40_000), 1 + CALLS * (1 + (40_000 * 8) / 64));
+});
