@@ -61,10 +61,11 @@ export class Lane {
     });
   }
 
-  /** Queues a message. @throws ChannelFault `too-much-in-flight` when too many bytes wait */
+  /** Queues a message. @throws ChannelFault `too-much-in-flight` when too many bytes wait; never for the end of an invocation */
   send(kind: number, payload: Buffer): void {
     const most = this.number === 0 ? MAX_CONTROL_QUEUED_BYTES : MAX_QUEUED_BYTES;
-    if (this.outbound.queuedBytes + payload.length > most) {
+    // Each invocation sends one `ended`, and the sandbox has no other way to tell the runtime that the guest has ended.
+    if (kind !== KIND.ended && this.outbound.queuedBytes + payload.length > most) {
       throw new ChannelFault('too-much-in-flight', `more than ${most} bytes of one invocation wait to be sent`);
     }
     this.outbound.add(kind, payload);

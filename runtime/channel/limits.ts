@@ -19,7 +19,7 @@ export const WINDOW_BYTES = 512 * 1024;
 /** Total bytes of partial messages that one end assembles at a time, over all invocations. */
 export const MAX_ASSEMBLY_BYTES = 64 * 2 ** 20;
 
-/** Bytes of one invocation that may wait to be sent. The runtime's own accounts put the same bound on unread bytes. */
+/** Bytes of one invocation that may wait to be sent, without its end. The runtime's own accounts put the same bound on unread bytes. */
 export const MAX_QUEUED_BYTES = 64 * 2 ** 20;
 
 /** Bytes of all invocations that may wait to be sent, which bounds the memory behind a peer that reads nothing. */

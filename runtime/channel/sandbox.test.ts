@@ -8,6 +8,8 @@ import { withRelease } from '../lowering/future-release.ts';
 import { SliceRunner } from '../lowering/slice-runner.ts';
 import { testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
+import { callNumber } from './calls.ts';
+import { MAX_MESSAGE_BYTES } from './limits.ts';
 import { RuntimeEnd } from './runtime-end.ts';
 import { SandboxEnd } from './sandbox-end.ts';
 import { SharedThread } from './shared-thread.ts';
@@ -250,6 +252,36 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     await all.promise;
     assert.deepEqual(await ended, { tag: 'success', val: 'done' });
     assert.deepEqual(told.sort(), ['0', '1', '2', '3', '5']);
+    runtime.close();
+  });
+
+  it('ends with a result that does not fit into the queue behind its unsent calls', async () => {
+    const [mine, theirs] = duplexPair();
+    const { host } = recordingHost();
+    const set = (() => Promise.resolve(ok(1n))) as HostFunction;
+    const large = MAX_MESSAGE_BYTES - 4096;
+    const sandbox = new SandboxEnd(theirs, {
+      opened: (invocation) => {
+        const call = (of: string, name: string, ...args: unknown[]) =>
+          invocation.call(callNumber(of, name) ?? -1, args);
+        const queue = call('queue', '[constructor]queue', 'm');
+        void call('store', 'set', 'key', new Uint8Array(large), undefined);
+        // Calls without a result cannot be refused.
+        for (let depth = 0; depth < 100; depth++) call('queue', '[method]queue.set-depth', queue, depth);
+        const used = { cpuMs: 0, memoryBytes: 0n, calls: 102n };
+        const success = { tag: 'success', val: 'x'.repeat(large) } as const;
+        invocation.end({ ending: success, used, handlerErrors: [], stderr: '', firstCallMs: undefined });
+      },
+      control: () => undefined,
+      lost: () => undefined,
+    });
+    const runtime = new RuntimeEnd(mine, {
+      ...{ host: { ...host, store: { ...host.store, set } }, thread: new SharedThread() },
+      ...{ control: () => undefined, lost: () => undefined },
+    });
+    const how = await ending(runtime, {}).ended;
+    assert.deepEqual([how.tag, how.tag === 'success' && how.val.length], ['success', large]);
+    sandbox.close();
     runtime.close();
   });
 
