@@ -71,6 +71,17 @@ describe('the guest library on real models', () => {
       assert.equal(end?.data.message, 'half a character: \ufffd');
     });
 
+    it('sends the messages that waited for buffer space when the inferlet failed', async () => {
+      // Twice the bytes that the platform buffers.
+      const events = await invoke(await functionsPlatform(), 'sdk-faults', { messages: 20 });
+      assert.equal(terminal(events)?.data.message, 'after its messages');
+      const messages = events.filter(({ event }) => event === 'message');
+      assert.deepEqual(
+        messages.map(({ data }) => Number.parseInt(data.text, 10)),
+        Array.from({ length: 20 }, (_, i) => i),
+      );
+    });
+
     it('refuses a message that has too many bytes for its characters', async () => {
       const end = terminal(await invoke(await functionsPlatform(), 'sdk-faults', { long: 'é' }));
       assert.equal(end?.data.code, 'inferlet-error');

@@ -37,6 +37,8 @@ export function defineInferlet<Input = unknown, Output = unknown>(
       // A stack trace explains nothing about an invocation that the platform has ended.
       if (thrown instanceof Error && thrown.stack && !ENDED_BY_PLATFORM.has(InferletError.from(thrown).code))
         runtime.log('debug', `${describe(thrown)}\n${thrown.stack}`);
+      // Messages that wait for buffer space precede the failure, too. If they cannot be sent, the exception is still the cause.
+      await handedOver().catch(() => undefined);
       throw new Error(describe(thrown));
     }
   };
