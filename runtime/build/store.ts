@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { renameSync, rmSync, statSync } from 'node:fs';
 import { lstat, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Artifact, type ArtifactMeta, GLUE_FILE, META_FILE, TYPE_FILE } from './artifact/artifact.ts';
+import { type Artifact, type ArtifactMeta, GLUE_FILE, META_FILE, TYPE_FILE, TYPE_TEXT } from './artifact/artifact.ts';
 import { artifactMetaSchema } from './artifact/meta-schema.ts';
 import { MAX_DESCRIPTION_BYTES, readPlainFile } from './plain-file.ts';
 import { publishDirectory } from './publish.ts';
@@ -70,7 +70,7 @@ export async function readArtifactAsItIs(store: string, hash: string): Promise<A
   const directory = join(store, hash);
   try {
     const meta = await readMeta(directory);
-    if (meta.hash !== hash) return null;
+    if (meta.hash !== hash || !(await isWhole(directory, meta))) return null;
     return {
       hash,
       directory,
@@ -81,6 +81,16 @@ export async function readArtifactAsItIs(store: string, hash: string): Promise<A
   } catch {
     return null;
   }
+}
+
+/**
+ * False when a file has another length than the build wrote: after a power loss, some files of an artifact can be empty. A launch checks
+ * the content of the modules that it reads. Throws when a file is missing.
+ */
+async function isWhole(directory: string, { coreModules, glue }: ArtifactMeta): Promise<boolean> {
+  const files = [...coreModules, glue, { file: TYPE_FILE, bytes: TYPE_TEXT.length }];
+  const whole = files.map(async ({ file, bytes }) => (await lstat(join(directory, file))).size === bytes);
+  return (await Promise.all(whole)).every(Boolean);
 }
 
 async function readMeta(directory: string): Promise<ArtifactMeta> {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
@@ -346,6 +346,28 @@ test('an artifact with a damaged description is built again', async () => {
   const again = await buildArtifact(bytes, { store });
   assert.ok(again.ok && !again.cached);
   assert.deepEqual(again.artifact.meta.coreModules, meta.coreModules);
+});
+
+test('an artifact with a missing or truncated file is built again', async () => {
+  const bytes = await component(await guest('(local.set $result (i32.const 10))'));
+  const outcome = await buildArtifact(bytes, { store });
+  assert.ok(outcome.ok);
+  const { hash, directory, coreModules } = outcome.artifact;
+  for (const file of ['app.js', 'package.json', ...coreModules]) {
+    const path = join(directory, file);
+    const content = await readFile(path);
+    await truncate(path, content.length - 1);
+    assert.equal(await readArtifact(store, hash), null, `${file} is truncated`);
+    await rm(path);
+    assert.equal(await readArtifact(store, hash), null, `${file} is missing`);
+    await writeFile(path, content);
+    assert.ok(await readArtifact(store, hash), `${file} is whole`);
+  }
+  const [module = ''] = coreModules;
+  await truncate(join(directory, module), 0);
+  const again = await buildArtifact(bytes, { store });
+  assert.ok(again.ok && !again.cached);
+  assert.equal(await (await load(again.artifact)).run(''), '10');
 });
 
 test('kernels.wasm computes what clang makes of kernels.c', async () => {

@@ -44,3 +44,4 @@ export const META_FILE = 'artifact.json';
 export const GLUE_FILE = 'app.js';
 /** Tells Node that the glue is an ECMAScript module. */
 export const TYPE_FILE = 'package.json';
+export const TYPE_TEXT = '{"type":"module"}\n';

@@ -4,7 +4,7 @@ import { $init, generate } from '@bytecodealliance/jco-transpile/component';
 import { BuildError } from '../outcome.ts';
 import { toolchain } from '../toolchain.ts';
 import { WasmError } from '../wasm/binary.ts';
-import { type ArtifactMeta, type ArtifactOptions, GLUE_FILE, META_FILE, TYPE_FILE } from './artifact.ts';
+import { type ArtifactMeta, type ArtifactOptions, GLUE_FILE, META_FILE, TYPE_FILE, TYPE_TEXT } from './artifact.ts';
 import { prepareCoreModules } from './core-modules.ts';
 import { rewriteGlue } from './glue.ts';
 import { artifactHashOf, sha256 } from './hash.ts';
@@ -32,7 +32,7 @@ export async function makeArtifact(
 
   await mkdir(directory);
   await writeFile(join(directory, GLUE_FILE), glue.source);
-  await writeFile(join(directory, TYPE_FILE), '{"type":"module"}\n');
+  await writeFile(join(directory, TYPE_FILE), TYPE_TEXT);
   for (const { module, bytes } of prepared) await writeFile(join(directory, module.file), bytes);
   const meta: ArtifactMeta = {
     hash: artifactHashOf(sha256(component), options),
@@ -41,7 +41,7 @@ export async function makeArtifact(
     toolchain: toolchain(),
     imports,
     coreModules: prepared.map(({ module }) => module),
-    glue: { file: GLUE_FILE, bytes: glue.source.length, rewrites: glue.rewrites },
+    glue: { file: GLUE_FILE, bytes: Buffer.byteLength(glue.source), rewrites: glue.rewrites },
     timings: { checkMs, transpileMs, meterMs, writeMs: clock() },
     createdAt: new Date().toISOString(),
   };
