@@ -3,12 +3,18 @@ import { rename, rm, writeFile } from 'node:fs/promises';
 
 /** Moves a finished folder to its place in one step. When another process was first, its result stays: both are the same. */
 export async function publishDirectory(from: string, to: string): Promise<void> {
+  if (!(await moveDirectory(from, to))) await rm(from, { recursive: true, force: true });
+}
+
+/** Moves a folder to its place in one step; false, without a change, when another folder is there. */
+export async function moveDirectory(from: string, to: string): Promise<boolean> {
   try {
     await rename(from, to);
+    return true;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== 'ENOTEMPTY' && code !== 'EEXIST') throw error;
-    await rm(from, { recursive: true, force: true });
+    return false;
   }
 }
 

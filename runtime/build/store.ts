@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { type Artifact, type ArtifactMeta, GLUE_FILE, META_FILE, TYPE_FILE, TYPE_TEXT } from './artifact/artifact.ts';
 import { artifactMetaSchema } from './artifact/meta-schema.ts';
 import { MAX_DESCRIPTION_BYTES, readPlainFile } from './plain-file.ts';
-import { publishDirectory } from './publish.ts';
+import { moveDirectory, publishDirectory } from './publish.ts';
 
 /** Prefix of the names of unfinished files and folders; the writer's process id follows. */
 const TEMPORARY = '.tmp-';
@@ -14,9 +14,12 @@ const MAX_ARTIFACT_BYTES = 256 * 2 ** 20;
 /** Age at which a temporary folder counts as abandoned: many times a build's time limit. */
 const STALE_MS = 60 * 60 * 1000;
 
+const temporaryPath = (directory: string): string =>
+  join(directory, `${TEMPORARY}${process.pid}-${randomBytes(6).toString('hex')}`);
+
 /** Makes a folder inside `directory` for one build. The caller removes it. */
 export async function makeTemporary(directory: string): Promise<string> {
-  const path = join(directory, `${TEMPORARY}${process.pid}-${randomBytes(6).toString('hex')}`);
+  const path = temporaryPath(directory);
   await mkdir(path, { recursive: true });
   return path;
 }
@@ -118,12 +121,30 @@ export async function takeArtifactFiles(from: string, to: string): Promise<void>
 }
 
 /**
+ * Moves the finished artifact in the folder `from` to its place. A whole one that another build has published stays, because processes may
+ * read it by now. A damaged one is moved aside: while its files were being removed, another build could publish into the folder.
+ */
+export async function publishArtifact(from: string, store: string, hash: string): Promise<void> {
+  const directory = join(store, hash);
+  if (await moveDirectory(from, directory)) return;
+  const aside = temporaryPath(store);
+  if (!(await readArtifact(store, hash))) {
+    await rename(directory, aside).catch((error: NodeJS.ErrnoException) => {
+      // Another build has moved it.
+      if (error.code !== 'ENOENT') throw error;
+    });
+  }
+  await publishDirectory(from, directory);
+  await removeTree(aside);
+}
+
+/**
  * Removes an artifact that no process has read for `unusedMs`; returns whether it did. One step renames the folder: a reader in this
  * process gets the whole artifact or none, and then builds it again. An artifact that another process began to use is put back.
  */
 export async function removeUnusedArtifact(store: string, hash: string, unusedMs: number): Promise<boolean> {
   const directory = join(store, hash);
-  const aside = join(store, `${TEMPORARY}${process.pid}-${randomBytes(6).toString('hex')}`);
+  const aside = temporaryPath(store);
   const usedSince = (path: string) => Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0) < unusedMs;
   // There is no await between this check and the rename.
   const used = readAt.get(directory);

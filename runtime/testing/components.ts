@@ -6,8 +6,7 @@ import { artifactHashOf, sha256 } from '../build/artifact/hash.ts';
 import { makeArtifact } from '../build/artifact/make.ts';
 import { withEngine } from '../build/component/componentize.ts';
 import type { Artifact } from '../build/index.ts';
-import { publishDirectory } from '../build/publish.ts';
-import { readArtifact } from '../build/store.ts';
+import { publishArtifact, readArtifact } from '../build/store.ts';
 import { toolchain } from '../build/toolchain.ts';
 import type { Program } from '../lowering/instance.ts';
 import { ModuleFiles, readProgram } from '../pool/artifacts.ts';
@@ -42,7 +41,7 @@ export async function testArtifact(component: Uint8Array, memoryPages = 1024): P
   await mkdir(TEST_ARTIFACTS, { recursive: true });
   const temporary = join(TEST_ARTIFACTS, `.tmp-${process.pid}-${randomUUID()}`);
   await makeArtifact(component, temporary, { memoryPages });
-  await publishDirectory(temporary, join(TEST_ARTIFACTS, hash));
+  await publishArtifact(temporary, TEST_ARTIFACTS, hash);
   const artifact = await readArtifact(TEST_ARTIFACTS, hash);
   if (!artifact) throw new Error('the artifact is not whole');
   return artifact;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
@@ -10,7 +10,7 @@ import fc from 'fast-check';
 import { testArtifact } from '../../testing/components.ts';
 import { contractText } from '../native/wrap.ts';
 import { type BuildCode, BuildError } from '../outcome.ts';
-import { readArtifact } from '../store.ts';
+import { publishArtifact, readArtifact } from '../store.ts';
 import { load } from '../testing/load.ts';
 import { component, guest, wat } from '../testing/wat.ts';
 import { MAX_TABLE_ELEMENTS } from '../wasm/limits.ts';
@@ -368,6 +368,22 @@ test('an artifact with a missing or truncated file is built again', async () => 
   const again = await buildArtifact(bytes, { store });
   assert.ok(again.ok && !again.cached);
   assert.equal(await (await load(again.artifact)).run(''), '10');
+});
+
+test('a new artifact replaces a damaged one, and leaves a whole one of another build to its readers', async () => {
+  const own = await mkdtemp(join(store, 'published-'));
+  const outcome = await buildArtifact(await component(await guest('')), { store: own });
+  assert.ok(outcome.ok);
+  const { hash, directory } = outcome.artifact;
+  const [first, second] = [join(own, 'first'), join(own, 'second')];
+  for (const copy of [first, second]) await cp(directory, copy, { recursive: true });
+  const { ino } = await stat(directory);
+  await publishArtifact(first, own, hash);
+  assert.equal((await stat(directory)).ino, ino);
+  await writeFile(join(directory, 'artifact.json'), '{');
+  await publishArtifact(second, own, hash);
+  assert.ok(await readArtifact(own, hash));
+  assert.deepEqual(await readdir(own), [hash]);
 });
 
 test('kernels.wasm computes what clang makes of kernels.c', async () => {

@@ -1,10 +1,9 @@
-import { rm, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Layers } from '../../sandboxes/index.ts';
 import { runStage } from '../child.ts';
 import { type BuildFailure, failureFrom } from '../outcome.ts';
-import { publishDirectory } from '../publish.ts';
-import { makeTemporary, readArtifact, removeTree, sweep, takeArtifactFiles } from '../store.ts';
+import { makeTemporary, publishArtifact, readArtifact, removeTree, sweep, takeArtifactFiles } from '../store.ts';
 import type { Artifact, ArtifactMeta, ArtifactOptions } from './artifact.ts';
 import { DEFAULT_MEMORY_PAGES } from './defaults.ts';
 import { artifactHashOf, sha256 } from './hash.ts';
@@ -92,9 +91,7 @@ async function buildNew(
     );
     if (!result.ok) return result;
     await takeArtifactFiles(output, taken);
-    // Remove a damaged artifact first: publishing keeps an existing folder.
-    if (!(await readArtifact(store, hash))) await rm(join(store, hash), { recursive: true, force: true });
-    await publishDirectory(taken, join(store, hash));
+    await publishArtifact(taken, store, hash);
     const artifact = await readArtifact(store, hash);
     if (artifact?.meta.component.hash !== sha256(component)) throw new Error(`the artifact ${hash} is not whole`);
     return succeeded(artifact, false, started);
