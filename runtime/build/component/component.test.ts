@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
@@ -293,5 +293,18 @@ test('an unchanged bundle is not compiled again', async () => {
   const second = await runComponentStage(join(path, 'index.js'), output, store);
   assert.deepEqual([first.cached, second.cached], [false, true]);
   assert.equal(second.hash, first.hash);
-  assert.ok((await readdir(store)).every((file) => file.endsWith('.wasm')));
+  assert.ok((await readdir(store)).every((file) => /\.wasm(\.sha256)?$/.test(file)));
+});
+
+test('a kept component that a power loss has emptied is compiled again', async () => {
+  const path = await project('emptied', { 'index.js': 'export async function run(input) { return input; }' });
+  const kept = join(root, 'kept');
+  const build = () => runComponentStage(path, join(root, 'emptied.wasm'), kept);
+  await build();
+  const [file = ''] = (await readdir(kept)).filter((name) => name.endsWith('.wasm'));
+  await truncate(join(kept, file), 0);
+  const again = await build();
+  assert.ok(!again.cached && again.bytes > 0);
+  const last = await build();
+  assert.deepEqual([last.cached, last.hash], [true, again.hash]);
 });

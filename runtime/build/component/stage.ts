@@ -1,6 +1,6 @@
-import { mkdir, readFile, utimes } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { sha256 } from '../artifact/hash.ts';
+import { keepFile, readKeptFile } from '../kept-file.ts';
 import { publishFile } from '../publish.ts';
 import { toolchain } from '../toolchain.ts';
 import { type Bundle, bundle } from './bundle.ts';
@@ -40,14 +40,12 @@ export async function runComponentStage(
   const bundled = await bundle(source);
   const bundleMs = Math.round(performance.now() - started);
   const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
-  const known = cache === null ? null : await readFile(cache).catch(() => null);
+  const known = cache === null ? null : await readKeptFile(cache);
   const [component, notes] = await Promise.all([
     known ?? compile(bundled, dirname(output)),
     hasWorkflows(source, bundled.files) ? check(source) : [],
   ]);
-  // Renew the component's age: cleaning the store removes the least recently used components.
-  if (cache !== null && known !== null) await utimes(cache, new Date(), new Date()).catch(() => undefined);
-  if (cache !== null && known === null) await keep(cache, component).catch(() => undefined);
+  if (cache !== null && known === null) await keepFile(cache, component).catch(() => undefined);
   await publishFile(output, component);
   const compileMs = Math.round(performance.now() - started) - bundleMs;
   const how = known ? 'unchanged' : `bundled in ${bundleMs} ms, compiled in ${compileMs} ms`;
@@ -73,11 +71,6 @@ async function compile(bundled: Bundle, directory: string): Promise<Uint8Array> 
 async function check(source: Source): Promise<readonly string[]> {
   const { checkWorkflows } = await import('../graph/check.ts');
   return checkWorkflows(source);
-}
-
-async function keep(cache: string, component: Uint8Array): Promise<void> {
-  await mkdir(dirname(cache), { recursive: true });
-  await publishFile(cache, component);
 }
 
 /** Name of a compiled bundle: a hash of its text and the tools. */

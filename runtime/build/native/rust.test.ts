@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cp, mkdir, mkdtemp, readdir, readFile, rm, watch, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, truncate, watch, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -156,9 +156,14 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     const before = await cratesCompiled();
     await build();
     assert.deepEqual([before, await cratesCompiled()], [1, 1]);
-    await writeFile(join(store, 'version'), 'rustc of another day');
+    const [crate = ''] = (await readdir(store)).filter((name) => name.endsWith('.rlib'));
+    // As a power loss may leave it.
+    await truncate(join(store, crate), 0);
     await build();
     assert.equal(await cratesCompiled(), 2);
+    await writeFile(join(store, 'version'), 'rustc of another day');
+    await build();
+    assert.equal(await cratesCompiled(), 3);
   });
 
   it('leaves no files behind after Ctrl-C', async () => {

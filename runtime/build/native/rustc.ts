@@ -1,10 +1,10 @@
-import { access, constants, readdir, readFile, utimes } from 'node:fs/promises';
+import { access, constants, readdir, readFile } from 'node:fs/promises';
 import { delimiter, dirname, join, normalize, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { sha256 } from '../artifact/hash.ts';
 import type { Source } from '../component/source.ts';
+import { keepFile, readKeptFile } from '../kept-file.ts';
 import { BuildError, type Diagnostic } from '../outcome.ts';
-import { publishFile } from '../publish.ts';
 import {
   type Compiled,
   inFolder,
@@ -105,11 +105,11 @@ export async function compileRust(source: Source, scratch: string, store?: strin
 /** The file of the compiled crate: that of `store`, or a new one in `directory`. */
 async function compiledCrate(rustc: string, directory: string, store: string | undefined): Promise<string> {
   const kept = store === undefined ? null : join(store, `libpie-${await crateKey(rustc, directory)}.rlib`);
-  if (kept !== null && (await renewed(kept))) return kept;
+  if (kept !== null && (await readKeptFile(kept)) !== null) return kept;
   const library = join(directory, 'libpie.rlib');
   const { code, errors } = await run(rustc, [...CRATE_FLAGS, CRATE, '-o', library], directory);
   if (code !== 0) throw await failure(errors, directory);
-  if (kept !== null) await publishFile(kept, await readFile(library)).catch(() => undefined);
+  if (kept !== null) await keepFile(kept, await readFile(library)).catch(() => undefined);
   return library;
 }
 
@@ -117,15 +117,6 @@ async function compiledCrate(rustc: string, directory: string, store: string | u
 async function crateKey(rustc: string, cwd: string): Promise<string> {
   const [{ output }, crate] = await Promise.all([run(rustc, ['--version', '--verbose'], cwd), readFile(CRATE)]);
   return sha256(JSON.stringify([output, FLAGS, sha256(crate)]));
-}
-
-/** Renews the age of a kept file, so that cleaning the store leaves it. False when it is missing or of another user. */
-async function renewed(file: string): Promise<boolean> {
-  const now = new Date();
-  return utimes(file, now, now).then(
-    () => true,
-    () => false,
-  );
 }
 
 /** A message of rustc, of which only these members are read. */
