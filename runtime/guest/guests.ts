@@ -240,8 +240,8 @@ export class Guests {
 }
 
 function usedOf({ execution, chargedMs }: Instance): Omit<InstanceUsed, 'instance'> {
-  const { guest } = execution;
-  return { cpuMs: Math.max(0, execution.cpuMs - chargedMs), memoryBytes: guest.memoryBytes, calls: guest.calls };
+  const { guest, state } = execution;
+  return { cpuMs: Math.max(0, execution.cpuMs - chargedMs), memoryBytes: state.memoryBytes, calls: guest.calls };
 }
 
 function endedOf(instance: Instance, ending: Ending, startedAt: number): LifecycleEnded {

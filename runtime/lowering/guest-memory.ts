@@ -46,10 +46,6 @@ export class GuestMemory {
     this.refresh();
   }
 
-  get memoryBytes(): number {
-    return this.#memory?.buffer.byteLength ?? 0;
-  }
-
   /** Ends the guest: running code throws at its next host call or fuel check, and a suspended stack is dropped. */
   kill(trap: GuestTrap): void {
     if (this.dead) return;

@@ -79,6 +79,18 @@ describe('the state of an instance', () => {
     assert.equal(exports.byte?.(0, 0), 9, 'the refused restore changes nothing');
   });
 
+  it('has the bytes of all memories, also of a program that cannot be restored', async () => {
+    const { exports, state } = make();
+    assert.equal(state.memoryBytes, 4 * PAGE_BYTES);
+    exports.grow?.();
+    assert.equal(state.memoryBytes, 5 * PAGE_BYTES);
+    const text = '(memory 2) (memory 3) (table 1 funcref) (func (table.set 0 (i32.const 0) (ref.null func)))';
+    const compiled = await WebAssembly.compile(exposeState(await wat(`(module ${text})`)) as Uint8Array<ArrayBuffer>);
+    const other = new InstanceState();
+    other.add(new WebAssembly.Instance(compiled).exports);
+    assert.deepEqual([other.memoryBytes, other.snapshot()], [5 * PAGE_BYTES, null]);
+  });
+
   it('has no snapshot if it contains tables, references, vectors or dropped segments, or is too large', async () => {
     const others = [
       '(table 1 funcref) (func (export "f") (table.set 0 (i32.const 0) (ref.null func)))',

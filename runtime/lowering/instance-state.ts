@@ -29,10 +29,14 @@ export class InstanceState {
     this.#globals.push(global as unknown as NumberGlobal);
   }
 
+  /** Bytes of all memories together. */
+  get memoryBytes(): number {
+    return this.#memories.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
+  }
+
   /** Copies the state of a new instance; null when the state is incomplete or too large. */
   snapshot(): Snapshot | null {
-    const bytes = this.#memories.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
-    if (!this.#whole || bytes > MAX_KEPT_BYTES) return null;
+    if (!this.#whole || this.memoryBytes > MAX_KEPT_BYTES) return null;
     return {
       memories: this.#memories.map(({ buffer }) => blocksOf(Buffer.from(buffer))),
       globals: this.#globals.map(({ value }) => value),

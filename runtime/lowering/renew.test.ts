@@ -105,10 +105,10 @@ describe('a renewed instance', () => {
 
   /** Returns false when the run grew the memory: the guest's peak depends on when answers arrive, by up to a page. */
   async function runAndRenew(execution: Execution, input: string): Promise<boolean> {
-    const bytes = execution.guest.memoryBytes;
+    const bytes = execution.state.memoryBytes;
     await transcript(execution, input);
     await eventually(() => execution.guest.isQuiet, 'the host has answered the calls that the guest did not await');
-    const grew = execution.guest.memoryBytes > bytes;
+    const grew = execution.state.memoryBytes > bytes;
     assert.equal(execution.renew(snapshotOf(make(everything)), OPTIONS), !grew);
     return !grew;
   }

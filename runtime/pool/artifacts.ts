@@ -76,9 +76,9 @@ export async function readProgram(
   };
 }
 
-/** Returns the limit of the memory that `run` uses; a component may have several memories. */
+/** Returns the limit of all memories of the component's core instances together. */
 function memoryLimitOf({ meta }: Artifact, plan: Plan): number {
-  const file = plan.instances[plan.entry.memory.instance]?.module;
-  const pages = meta.coreModules.find((entry) => entry.file === file)?.memoryPages[0];
-  return (pages ?? meta.options.memoryPages) * WASM_PAGE_BYTES;
+  const defined = new Map(meta.coreModules.map(({ file, memoryPages }) => [file, memoryPages]));
+  const pages = plan.instances.flatMap(({ module }) => defined.get(module) ?? []);
+  return pages.reduce((sum, more) => sum + more, 0) * WASM_PAGE_BYTES;
 }

@@ -46,7 +46,7 @@ export async function measureArtifact(directory: string, plan: Plan): Promise<Me
 function measureStarts(pool: InstancePool, program: Program, loadMs: number): MeasuredStarts {
   pool.admit(KEY, program);
   const first = pool.take(KEY);
-  const once = first.instantiateMs > SLOW_MS || first.execution.guest.memoryBytes > LARGE_BYTES;
+  const once = first.instantiateMs > SLOW_MS || first.execution.state.memoryBytes > LARGE_BYTES;
   const launches = once ? 1 : LAUNCHES;
   const more = Array.from({ length: launches - 1 }, () => pool.take(KEY).instantiateMs);
   const instanceBytes = pool.fill(KEY, launches);

@@ -166,6 +166,15 @@ describe('loading a program', () => {
     assert.equal(again.modules.size, new Set(first.plan.instances.map(({ module }) => module)).size);
   });
 
+  it('counts the limits of all memories', async () => {
+    const artifact = await testArtifact(await testComponent(COUNTER));
+    const { plan } = await testProgram(artifact);
+    const coreModules = artifact.meta.coreModules.map((entry) => ({ ...entry, memoryPages: [3, 5] }));
+    const several = { ...artifact, meta: { ...artifact.meta, coreModules } };
+    const { memoryLimitBytes } = await readProgram('f', several, new ModuleFiles(), async () => plan);
+    assert.equal(memoryLimitBytes, plan.instances.length * 8 * 65_536);
+  });
+
   it('rejects a module with the hash of another', async () => {
     const artifact = await testArtifact(await testComponent(COUNTER));
     const [first, second] = artifact.meta.coreModules;

@@ -181,7 +181,7 @@ export class InstancePool {
       const now = performance.now();
       entry.returnMs.add(now - lending.takenAtMs, now);
     }
-    const isAsLarge = execution.guest.memoryBytes === entry?.memoryBytes;
+    const isAsLarge = execution.state.memoryBytes === entry?.memoryBytes;
     if (
       !entry?.snapshot ||
       entry.program !== program ||
@@ -215,7 +215,7 @@ export class InstancePool {
     const { world, slices } = this.#options;
     const execution = instantiate(entry.program, world, { slices, cpuLimitMs: INSTANTIATE_CPU_MS });
     if (entry.snapshot === undefined) entry.snapshot = execution.state.snapshot();
-    entry.memoryBytes = execution.guest.memoryBytes;
+    entry.memoryBytes = execution.state.memoryBytes;
     entry.instanceBytes =
       INSTANCE_OVERHEAD_BYTES + Math.ceil(entry.memoryBytes * (entry.snapshot ? TOUCHED_BY_RUNS : TOUCHED));
     return execution;

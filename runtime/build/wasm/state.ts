@@ -35,24 +35,27 @@ const LASTING: ReadonlySet<number> = new Set([
 /**
  * Exports the state that an instance changes while it runs, so that the host can restore the instance: the memories and the mutable globals
  * that the module defines, and the mark `pie_restorable`. A module that changes other state (its tables, its segments, globals that hold
- * references or vectors) is returned unchanged, without the mark.
+ * references or vectors) has no mark and exports only its memories, whose size the host counts.
  *
  * @param bytes a metered module
  */
 export function exposeState(bytes: Uint8Array): Uint8Array {
   let sections: readonly Section[] = readSections(bytes);
   const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
-  const globals = mutableGlobals(new Reader(sectionBody(sections, SECTION.global)));
-  if (globals === null || changesMore(new Reader(sectionBody(sections, SECTION.code)))) return bytes;
+  const mutable = mutableGlobals(new Reader(sectionBody(sections, SECTION.global)));
+  const globals = changesMore(new Reader(sectionBody(sections, SECTION.code))) ? null : mutable;
   const memories = entryCount(sections, SECTION.memory);
-  const mark = imports.globals + entryCount(sections, SECTION.global);
+  if (globals === null && memories === 0) return bytes;
   const state = [
     ...Array.from({ length: memories }, (_, i) => [MEMORY_KIND, imports.memories + i] as const),
-    ...globals.map((index) => [GLOBAL_KIND, imports.globals + index] as const),
+    ...(globals ?? []).map((index) => [GLOBAL_KIND, imports.globals + index] as const),
   ];
-  sections = appendEntry(sections, SECTION.global, [I32, 0, I32_CONST, 1, OP.end]);
   const entry = (name: string, kind: number, index: number) => [...nameBytes(name), kind, ...leb(index)];
-  sections = appendEntry(sections, SECTION.export, entry(PIE_EXPORTS.restorable, GLOBAL_KIND, mark));
+  if (globals !== null) {
+    const mark = imports.globals + entryCount(sections, SECTION.global);
+    sections = appendEntry(sections, SECTION.global, [I32, 0, I32_CONST, 1, OP.end]);
+    sections = appendEntry(sections, SECTION.export, entry(PIE_EXPORTS.restorable, GLOBAL_KIND, mark));
+  }
   for (const [i, [kind, index]] of state.entries()) {
     sections = appendEntry(sections, SECTION.export, entry(stateName(i), kind, index));
   }
