@@ -10,6 +10,7 @@ import { ModelError } from './errors.ts';
 import { pullModel } from './pull.ts';
 import { publishedTokenizer } from './testing/published-tokenizer.ts';
 import { loadTokenizer, type Tokenizer } from './tokenizer.ts';
+import { randomVisionModel } from './vision/random-model.ts';
 
 const FRAGMENTS = [
   'Once',
@@ -273,6 +274,22 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
       }
     } finally {
       await rm(broken, { recursive: true, force: true });
+    }
+  });
+});
+
+describe('the tokenizer of a model with a vision tower', () => {
+  it('has the ids of the text model, whose output is padded', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-tokenizer-'));
+    try {
+      await randomVisionModel(directory, { text: { vocabularySize: 320, eosTokenIds: [2, 9] } }, 1);
+      const tokenizer = await loadTokenizer(directory);
+      // Its last token is 258.
+      assert.equal(tokenizer.vocabularySize, 320);
+      assert.equal(tokenizer.decode([100, 319, 101]), 'ab');
+      assert.deepEqual(tokenizer.special.eos, [2, 9]);
+    } finally {
+      await rm(directory, { recursive: true, force: true });
     }
   });
 });

@@ -8,6 +8,7 @@ import { causeText, ModelError } from './errors.ts';
 import { readJson, readOptionalJson } from './load.ts';
 import { createLongWordMerger, LONG_WORD } from './long-words.ts';
 import { createTokenStream, type TokenStream } from './token-stream.ts';
+import { splitLlava } from './vision/llava.ts';
 
 export type { ChatMessage, TemplateVariables } from './chat-template.ts';
 export type { TokenStream } from './token-stream.ts';
@@ -113,7 +114,9 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
     ...asObject(await readOptionalJson(root, 'special_tokens_map.json')),
     ...asObject(await readOptionalJson(root, 'tokenizer_config.json')),
   });
-  const ids = [await readOptionalJson(root, 'config.json'), await readOptionalJson(root, 'generation_config.json')].map(
+  const config = await readOptionalJson(root, 'config.json');
+  // A model with a vision tower has the ids of its text model in a part of the file.
+  const ids = [splitLlava(config)?.text ?? config, await readOptionalJson(root, 'generation_config.json')].map(
     (json) => idsSchema.safeParse(json).data ?? {},
   );
   const template =
