@@ -40,6 +40,16 @@ describe('the guest library on real models', () => {
     });
   }
 
+  describe('behind an image', () => {
+    before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/image.ts'), 'sdk-image'));
+
+    it('generates, however few tokens follow the image', async () => {
+      const { holds } = await call(await functionsPlatform(), 'sdk-image', {});
+      for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
+      assert.equal(Object.keys(holds).length, 15);
+    });
+  });
+
   describe('after a failure', () => {
     before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/faults.ts'), 'sdk-faults'));
 

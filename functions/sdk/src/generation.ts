@@ -16,7 +16,7 @@ import { specialTokens } from './models.ts';
 import { attempt, Detokenizer, runtime } from './raw.ts';
 import { greedy } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
-import { beginText } from './sequence-checks.ts';
+import { beginText, withIds } from './sequence-checks.ts';
 import { handedOver, send } from './session.ts';
 import { speculativeDecoder } from './speculation.ts';
 import { StopScanner } from './stop.ts';
@@ -294,7 +294,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     this.#left = this.#full ? room : (maxTokens ?? 0);
     this.#detokenizer = new Detokenizer(model.name);
     const primer = this.#detokenizer;
-    attempt(() => primer.push(tokens.slice(-PRIMING_TOKENS)));
+    attempt(() => primer.push(withIds(tokens.slice(-PRIMING_TOKENS))));
     const seed = runtime.random();
     const asked = sampler.kind === 'guest' ? (sampler.begin?.(model) ?? sampler) : sampler;
     if (asked.kind === 'guest' && asked.also?.length && speculator) {
@@ -351,7 +351,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (!this.#piping || this.#stops.length > MAX_STOPS || characters > MAX_STOP_CHARACTERS) return undefined;
     const { tokens, base } = this.#sequence;
     const from = Math.max(this.promptTokens - base - PRIMING_TOKENS, tokens.length - MAX_BEFORE, 0);
-    return { before: tokens.slice(from), held: this.#scanner.held, stops: this.#stops, frame };
+    return { before: withIds(tokens.slice(from)), held: this.#scanner.held, stops: this.#stops, frame };
   }
 
   /** Takes tokens that cannot end the generation except by reaching the token limit. */

@@ -2,7 +2,8 @@ import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import { type Decoder, scoringDecoder } from './decoders.ts';
 import { attempt, Detokenizer, tokenize } from './raw.ts';
 import { type Distribution, draw, type Sampler } from './samplers.ts';
-import type { Sequence } from './sequence.ts';
+import { NO_TOKEN, type Sequence } from './sequence.ts';
+import { withIds } from './sequence-checks.ts';
 
 /** Tokens before the last one that the detokenizer needs to write it as a part of the text. */
 const PRIMING_TOKENS = 8;
@@ -19,15 +20,16 @@ export interface Healing {
 /**
  * Takes the last token of a prompt back, if longer tokens begin with its text: a tokenizer would perhaps have merged it with the text that
  * follows, so that the model has rarely seen it in front of that text (token healing: Lundberg and others, Guidance, 2023). Undefined, and
- * the sequence unchanged, when there is no other token to choose, or the token ends within a character.
+ * the sequence unchanged, when there is no other token to choose, the token ends within a character, or it directly follows an image.
  */
 export function heal(sequence: Sequence): Healing | undefined {
   const { name } = sequence.model;
-  const removed = sequence.tokens.at(-1);
-  if (removed === undefined || removed < 0 || sequence.tokens.length < 2) return undefined;
+  const [before = NO_TOKEN, removed = NO_TOKEN] = sequence.tokens.slice(-2);
+  // The first token is chosen by the state of the token before it, and the last part of an image cannot be computed again.
+  if (before === NO_TOKEN || removed === NO_TOKEN) return undefined;
   const detokenizer = new Detokenizer(name);
   try {
-    attempt(() => detokenizer.push(sequence.tokens.slice(-1 - PRIMING_TOKENS, -1)));
+    attempt(() => detokenizer.push(withIds(sequence.tokens.slice(-1 - PRIMING_TOKENS, -1))));
     const text = attempt(() => detokenizer.push([removed]));
     if (text === '' || detokenizer.finish() !== '') return undefined;
     const tokens = successors(name, removed);

@@ -27,6 +27,9 @@ export function checkRoom({ name, contextLength }: ModelInfo, length: number, co
   );
 }
 
+/** The tokens that have an id, for a detokenizer: the parts of an image have none. */
+export const withIds = (tokens: readonly number[]): number[] => tokens.filter((token) => token >= 0);
+
 /** Gives an empty sequence the model's begin-of-text token, because the first prediction needs a token. Throws when the model has none. */
 export function beginText(sequence: Sequence): void {
   if (sequence.length > 0) return;
