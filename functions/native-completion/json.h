@@ -55,18 +55,37 @@ static pie_string json_member(pie_string object, pie_string name) {
   return (pie_string){0};
 }
 
-/* A number that is not negative. */
+/* A number that is not negative: its first digits, as many as a double holds, times a power of ten. */
 static double json_number(pie_string text, double otherwise) {
   if (text.length == 0) return otherwise;
-  double value = 0, unit = 0;
-  for (uint32_t i = 0; i < text.length; i++) {
+  double value = 0, power = 1;
+  int32_t exponent = 0, written = 0, sign = 1;
+  bool fraction = false;
+  uint32_t i = 0;
+  for (; i < text.length; i++) {
     char c = text.data[i];
-    if (c == '.') unit = 1;
-    else if (c < '0' || c > '9') break;
-    else if (unit == 0) value = value * 10 + (c - '0');
-    else value += (unit /= 10) * (c - '0');
+    if (c == '.') {
+      fraction = true;
+    } else if (c < '0' || c > '9') {
+      break;
+    } else if (value < 1e16) {
+      value = value * 10 + (c - '0');
+      exponent -= fraction;
+    } else {
+      exponent += !fraction;
+    }
   }
-  return value;
+  if (i < text.length && (text.data[i] == 'e' || text.data[i] == 'E')) {
+    i++;
+    if (text.data[i] == '-') sign = -1;
+    if (text.data[i] == '-' || text.data[i] == '+') i++;
+    for (; i < text.length && text.data[i] >= '0' && text.data[i] <= '9'; i++)
+      if (written < 10000) written = written * 10 + (text.data[i] - '0');
+  }
+  exponent += sign * written;
+  if (value == 0) return 0;
+  for (int32_t left = exponent < 0 ? -exponent : exponent; left > 0; left--) power *= 10;
+  return exponent < 0 ? value / power : value * power;
 }
 
 static uint32_t json_hex(const char *digits) {

@@ -46,8 +46,9 @@ pie_result_string_string pie_run(pie_string input) {
   if (length == 0) return (outcome){.failed = true, .err = PIE_TEXT("The prompt is empty, and the model has no token that begins a text.")};
   if (length >= model.context_length) return (outcome){.failed = true, .err = PIE_TEXT("The prompt is longer than the model's context.")};
   uint32_t room = model.context_length - length;
-  uint32_t most = (uint32_t)json_number(json_member(input, PIE_TEXT("maxTokens")), room);
-  if (most > room) most = room;
+  /* A limit may be larger than any uint32_t. */
+  double asked = json_number(json_member(input, PIE_TEXT("maxTokens")), room);
+  uint32_t most = asked < room ? (uint32_t)asked : room;
 
   pie_queue queue = pie_queue_new(model.name);
   pie_result_list_u32 pages = pie_allocate_pages(queue, (length + most + model.page_size - 1) / model.page_size);

@@ -10,6 +10,9 @@ describe('native-completion', () => {
       { prompt: '"Tim" — é\t\n', temperature: 0, maxTokens: 30 },
       { prompt: 'Lily', temperature: 0.75, seed: 7, maxTokens: 30 },
       { prompt: 'Lily', maxTokens: 0 },
+      // The exponent is part of the request's text.
+      { prompt: 'Lily', temperature: 1e-7, seed: 7, maxTokens: 30 },
+      { prompt: 'Once upon a time', temperature: 0, maxTokens: 10_000_000_000 },
     ];
     const reasons = new Set<string>();
     for (const input of inputs) {
