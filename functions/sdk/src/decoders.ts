@@ -69,7 +69,7 @@ export interface ConstraintOptions {
 const RUN_TOKENS = 128;
 /** Most tokens that the text of a run with changed logits may have chosen before. */
 const MAX_CHOSEN = 8192;
-/** Candidates for a built-in sampler that runs in the inferlet and sets no `topK`. */
+/** Candidates for a built-in sampler that runs in the inferlet and sets no smaller `topK`: the most that a host returns. */
 const DEFAULT_CANDIDATES = 256;
 
 /**
@@ -129,7 +129,7 @@ export function scoringDecoder(
   const own = sampler.seed ?? seed;
   if (sampler.kind === 'guest') return new ScoringDecoder(sequence, sampler, own, tells, matcher);
   const { temperature, topK } = sampler;
-  const candidates = temperature === 0 ? 1 : topK || DEFAULT_CANDIDATES;
+  const candidates = temperature === 0 ? 1 : Math.min(topK || DEFAULT_CANDIDATES, DEFAULT_CANDIDATES);
   const drawn = (distribution: Distribution, state: { random: number }): number =>
     draw(distribution, sampler, state.random);
   return new ScoringDecoder(sequence, { candidates, choose: drawn }, own, tells, matcher);
