@@ -1,6 +1,6 @@
 import type { FileInfo, Rights } from 'pie:inferlet/kv-files@0.1.0';
 import { InferletError } from './errors.ts';
-import { model, tokenize } from './models.ts';
+import { model, specialTokens, tokenize, tokenizeContinuation } from './models.ts';
 import { range } from './pages.ts';
 import { attempt, File, kvFiles, Queue, settle } from './raw.ts';
 import type { Distribution } from './samplers.ts';
@@ -28,6 +28,8 @@ export class KvFile implements Disposable {
   /** The contract's file, for calls that this class omits: `pages`, `reserve` and `filled`. */
   readonly raw: File;
   readonly #model: string;
+  /** True when the first token is the one that begins a text, as far as this object has computed it. */
+  #hasBos = false;
 
   private constructor(raw: File, model: string) {
     this.raw = raw;
@@ -92,14 +94,21 @@ export class KvFile implements Disposable {
     return this.raw.nextPosition();
   }
 
-  /** Computes and appends text or tokens. @returns one distribution per token: the candidates that may follow it */
+  /**
+   * Computes and appends text or tokens. A text continues that of the file, as in `Context.fill`.
+   * @returns one distribution per token: the candidates that may follow it
+   */
   predict(
     content: string | ArrayLike<number>,
     options: { readonly topK?: number; readonly positions?: ArrayLike<number> } = {},
   ): Promise<Distribution[]> {
-    const tokens = typeof content === 'string' ? tokenize(content, { model: this.#model }) : Uint32Array.from(content);
+    const { length } = this;
+    const continues = length > 0 && !(length === 1 && this.#hasBos);
+    const encode = continues ? tokenizeContinuation : tokenize;
+    const tokens = typeof content === 'string' ? encode(content, { model: this.#model }) : Uint32Array.from(content);
     const { topK = 1, positions = range(this.nextPosition, tokens.length) } = options;
     if (tokens.length === 0) return Promise.resolve([]);
+    if (length === 0) this.#hasBos = tokens[0] === specialTokens(this.#model).bos;
     return settle(this.raw.pred(tokens, Uint32Array.from(positions), topK));
   }
 
