@@ -106,6 +106,8 @@ describe('the config of an encoder', () => {
     assert.deepEqual(read({ layer_types, rope_parameters, local_attention: 9 }), {
       ...{ seesAll: [false, true, false, true], window: 4, thetas: { all: 5, near: 10_000 } },
     });
+    assert.deepEqual(read({ local_rope_theta: 7 }).thetas, { all: 160_000, near: 7 });
+    assert.deepEqual(read({ global_rope_theta: 5, local_rope_theta: null }).thetas, { all: 5, near: 5 });
     assert.throws(() => modern({ layer_types: ['full_attention'] }), /"layer_types" has 1 of 4 layers/);
     assert.throws(() => modern({ num_attention_heads: 32 }), /"hidden_size" per head is odd/);
   });

@@ -30,7 +30,7 @@ const schema = z.looseObject({
     .max(1 << 24)
     .default(128),
   global_rope_theta: theta.default(160_000),
-  local_rope_theta: theta.nullish(),
+  local_rope_theta: theta.nullable().default(10_000),
   rope_scaling: z.null().optional(),
   rope_parameters: z
     .looseObject({ full_attention: rotation.nullish(), sliding_attention: rotation.nullish() })
@@ -57,13 +57,15 @@ export function parseModernBert(json: unknown): ModernBertParts {
     throw new ModelError('malformed-config', `config.json: "layer_types" has ${types.length} of ${layers} layers`);
   }
   const every = file.global_attn_every_n_layers;
+  const all = rotations?.full_attention?.rope_theta ?? file.global_rope_theta;
   return {
     family: 'modernbert',
     seesAll: Array.from({ length: layers }, (_, i) => (types ? types[i] === 'full_attention' : i % every === 0)),
     window: Math.floor(file.local_attention / 2),
     thetas: {
-      all: rotations?.full_attention?.rope_theta ?? file.global_rope_theta,
-      near: rotations?.sliding_attention?.rope_theta ?? file.local_rope_theta ?? 10_000,
+      all,
+      // As in transformers 4, `"local_rope_theta": null` means that of the other layers.
+      near: rotations?.sliding_attention?.rope_theta ?? file.local_rope_theta ?? all,
     },
     scorePooling: file.classifier_pooling === 'cls' ? 'first' : 'mean',
   };
