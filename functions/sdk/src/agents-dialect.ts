@@ -1,7 +1,7 @@
 import { chatVariables } from './chat.ts';
 import type { Context } from './context.ts';
 import { InferletError } from './errors.ts';
-import { type ModelInfo, model, models, tokenize } from './models.ts';
+import { type ModelInfo, model, models } from './models.ts';
 import { attempt, tokenize as text } from './raw.ts';
 import { type Tool, toolSignature, toolSpec } from './tools.ts';
 import type { ToolFormat } from './tools-parser.ts';
@@ -97,11 +97,7 @@ export function appendOutcomes(ctx: Context, outcomes: readonly ToolOutcome[], d
     ctx.fill(`\nObservation: ${outcomes.map(({ content }) => content).join('\nObservation: ')}\nThought:`);
     return;
   }
-  const { name } = ctx.model;
-  for (const { text, content } of resultTurns(name, outcomes)) {
-    if (content) ctx.fill(text);
-    else ctx.fill(tokenize(text, { model: name, special: true }));
-  }
+  for (const { text, content } of resultTurns(ctx.model.name, outcomes)) ctx.fill(text, { special: !content });
 }
 
 interface TurnPiece {
