@@ -69,6 +69,25 @@ describe('beam-search', () => {
     same(await search({ beams: 64, maxTokens: 2, lengthPenalty: 1 }), expected, average);
   });
 
+  it('ends no earlier than its result is certain, with any length penalty of the library', async () => {
+    // The function itself accepts none below 0.
+    const manifest = { input: { type: 'object' } };
+    await deploySource(platform, path.join(ROOT, 'functions/beam-search'), { name: 'any-penalty', manifest });
+    for (const lengthPenalty of [-4, -1, 0.5]) {
+      for (const beams of [2, 3, 4, 5, 6]) {
+        const score = ({ logProbability, tokens, ended }: Found) =>
+          logProbability / (tokens.length + (ended ? 1 : 0)) ** lengthPenalty;
+        const input = { prompt: PROMPT, beams, maxTokens: 6, lengthPenalty };
+        const { beams: found }: { beams: Found[] } = await call(platform, 'any-penalty', input);
+        const whole = await wholeSearch(beams, 6);
+        const expected = whole.sort((a, b) => score(b) - score(a)).slice(0, beams);
+        // The power of a length would enlarge the error of a logarithm.
+        const unscored = found.map((beam) => ({ ...beam, score: beam.logProbability }));
+        same(unscored, expected, ({ logProbability }) => logProbability);
+      }
+    }
+  });
+
   it('equals greedy decoding with one beam', async () => {
     let tokens: number[] = [];
     while (tokens.length < 6 && !STOPS.includes(tokens.at(-1) ?? 0)) {
@@ -92,6 +111,25 @@ describe('beam-search', () => {
       return longer.tokens.length === length ? [longer] : everything(length, longer);
     });
     return (await Promise.all(found)).flat();
+  }
+
+  /** What a search that ends only at its last length finds: the ended texts and the live ones, not in order. */
+  async function wholeSearch(beams: number, length: number): Promise<Found[]> {
+    const ended: Found[] = [];
+    let live = [START];
+    for (let i = 0; i < length; i++) {
+      const rows = await Promise.all(live.map(({ tokens }) => rowAfter(tokens)));
+      const candidates = live.flatMap((before, at) =>
+        (rows[at] ?? []).map((value, token) => ({ before, token, logProbability: before.logProbability + value })),
+      );
+      live = [];
+      for (const { before, token, logProbability } of candidates.sort((a, b) => b.logProbability - a.logProbability)) {
+        if (live.length === beams) break;
+        if (STOPS.includes(token)) ended.push({ ...before, logProbability, ended: true });
+        else live.push({ ...before, tokens: [...before.tokens, token], logProbability });
+      }
+    }
+    return [...ended, ...live];
   }
 
   /** Log-probability of each token as the next one. */

@@ -83,9 +83,10 @@ export async function beamSearch(context: Context, options: BeamOptions): Promis
       }
       ended.sort((a, b) => score(b, b.tokens.length) - score(a, a.tokens.length)).splice(beams);
       live = await advance(live, kept);
-      // Live beams can only become less probable, and the length penalty helps them most at `maxTokens`.
+      // Live beams can only become less probable. A length penalty helps them most at `maxTokens`, a negative one at their present length.
       const worst = ended.length === beams ? ended[beams - 1] : undefined;
-      if (worst && live.every((beam) => score(worst, worst.tokens.length) >= score(beam, maxTokens))) break;
+      const best = lengthPenalty < 0 ? length : maxTokens;
+      if (worst && live.every((beam) => score(worst, worst.tokens.length) >= score(beam, best))) break;
     }
     const rest = live.map(({ tokens, logProbability }) => ({ tokens, logProbability, ended: false }));
     return [...ended.map((hypothesis) => ({ ...hypothesis, ended: true })), ...rest]
