@@ -46,9 +46,11 @@ pie_result_string_string pie_run(pie_string input) {
   if (length == 0) return (outcome){.failed = true, .err = PIE_TEXT("The prompt is empty, and the model has no token that begins a text.")};
   if (length >= model.context_length) return (outcome){.failed = true, .err = PIE_TEXT("The prompt is longer than the model's context.")};
   uint32_t room = model.context_length - length;
+  pie_string limit = json_member(input, PIE_TEXT("maxTokens"));
   /* A limit may be larger than any uint32_t. */
-  double asked = json_number(json_member(input, PIE_TEXT("maxTokens")), room);
+  double asked = json_number(limit, room);
   uint32_t most = asked < room ? (uint32_t)asked : room;
+  pie_string full = limit.length > 0 && asked <= room ? PIE_TEXT("\"max-tokens\"") : PIE_TEXT("\"context-length\"");
 
   pie_queue queue = pie_queue_new(model.name);
   pie_result_list_u32 pages = pie_allocate_pages(queue, (length + most + model.page_size - 1) / model.page_size);
@@ -110,7 +112,7 @@ pie_result_string_string pie_run(pie_string input) {
   pie_append(&result, PIE_TEXT(",\"tokens\":["));
   pie_append(&result, pie_text(&tokens));
   pie_append(&result, PIE_TEXT("],\"finishReason\":"));
-  pie_append(&result, stopped ? PIE_TEXT("\"stop-token\"") : most < room ? PIE_TEXT("\"max-tokens\"") : PIE_TEXT("\"context-length\""));
+  pie_append(&result, stopped ? PIE_TEXT("\"stop-token\"") : full);
   pie_append(&result, PIE_TEXT(",\"promptTokens\":"));
   pie_append_number(&result, length);
   pie_append(&result, PIE_TEXT("}"));

@@ -25,6 +25,22 @@ describe('native-completion', () => {
     assert.deepEqual([...reasons].sort(), ['max-tokens', 'stop-token']);
   });
 
+  it('names the limit that ended the text as text-completion does', async () => {
+    // Little room is left in the model's context.
+    const prompt = `${'The dog was happy. '.repeat(50)}The dog was`;
+    const limited = async (maxTokens?: number) => {
+      const input = { prompt, temperature: 0, ...(maxTokens !== undefined && { maxTokens }) };
+      const native = await callFunction('native-completion', input);
+      const scripted = await callFunction('text-completion', input);
+      assert.deepEqual(native.output, scripted.output);
+      return native.output;
+    };
+    const { tokens, finishReason } = await limited();
+    assert.equal(finishReason, 'context-length');
+    assert.equal((await limited(tokens.length)).finishReason, 'max-tokens');
+    assert.equal((await limited(tokens.length + 1)).finishReason, 'context-length');
+  });
+
   it('streams while it decodes', async () => {
     await assertStreams('native-completion', { prompt: 'Lily', temperature: 0, maxTokens: 100 });
   });
