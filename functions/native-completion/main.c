@@ -36,6 +36,15 @@ static pie_result_list_u32 tokens_of(pie_string model, pie_string prompt, pie_to
   return (pie_result_list_u32){.ok = {all, tokens.ok.length + 1}};
 }
 
+/* The tokens that end a text: some models end one with the token that begins the next. */
+static pie_list_u32 stops_of(pie_tokenize_special_token_ids special) {
+  if (!special.bos.some) return special.eos;
+  uint32_t *all = pie_alloc((special.eos.length + 1) * sizeof *all, sizeof *all);
+  for (uint32_t i = 0; i < special.eos.length; i++) all[i] = special.eos.data[i];
+  all[special.eos.length] = special.bos.value;
+  return (pie_list_u32){all, special.eos.length + 1};
+}
+
 pie_result_string_string pie_run(pie_string input) {
   pie_runtime_model_info model = pie_runtime_models().data[0];
   pie_result_tokenize_special_token_ids special = pie_tokenize_special_tokens(model.name);
@@ -78,7 +87,7 @@ pie_result_string_string pie_run(pie_string input) {
       .top_p = 1,
       .seed = (uint32_t)json_number(json_member(input, PIE_TEXT("seed")), pie_runtime_random()),
     },
-    .stop_tokens = special.ok.eos,
+    .stop_tokens = stops_of(special.ok),
   });
 
   /* It has seen the prompt, so that a space between it and what follows is not lost. */

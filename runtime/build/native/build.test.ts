@@ -216,6 +216,8 @@ describe('a machine without clang', () => {
       first?.ending.kind === 'returned' && first.ending.text,
       '{"text":"é!","tokens":[7],"finishReason":"stop-token","promptTokens":3}',
     );
+    // A text ends also at the token that begins the next one, as in text-completion.
+    assert.match(first?.lines.join('\n') ?? '', /"stopTokens":"Uint32Array\[2,1\]"/);
     assert.ok((await readFile(join(EXAMPLE, 'main.wasm'))).length < 20_000);
   });
 });
