@@ -1,26 +1,31 @@
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
+import { promisify } from 'node:util';
 
 const STARTS = 8;
 const ROUNDS = 4;
 
-/** Claims the home when it is told to, and holds it until its input ends. */
-const SCRIPT = `
+/** Gives a script `claim`, which claims the home of its environment. */
+const PREPARE = `
   const { claimHome } = await import(${JSON.stringify(new URL('./home.ts', import.meta.url).href)});
   const home = process.env.PIE_HOME;
+  const claim = () => claimHome({
+    home, runDirectory: home + '/run', logsDirectory: home + '/logs', artifactsDirectory: home + '/artifacts',
+  });`;
+
+/** Claims the home when it is told to, and holds it until its input ends. */
+const SCRIPT = `${PREPARE}
   const input = process.stdin[Symbol.asyncIterator]();
   console.log('ready');
   await input.next();
   try {
-    const release = claimHome({
-      home, runDirectory: home + '/run', logsDirectory: home + '/logs', artifactsDirectory: home + '/artifacts',
-    });
+    const release = claim();
     console.log('claimed');
     await input.next();
     release();
@@ -61,6 +66,27 @@ test('of several starts at once, one claims the home, also when its last owner w
       assert.ok(!existsSync(pidFile), 'the owner releases its claim');
       assert.deepEqual(readdirSync(join(home, 'run')), []);
     }
+  } finally {
+    rmSync(home, { recursive: true, force: true });
+  }
+});
+
+const noThreads = existsSync('/proc/self/task') ? false : 'this system has no /proc with the ids of threads';
+
+test('the id of a thread, also of the supervisor itself, owns no home', { skip: noThreads }, async () => {
+  const home = mkdtempSync(join(tmpdir(), 'pie-home-'));
+  mkdirSync(join(home, 'run'));
+  const script = `${PREPARE}
+    const { readdirSync, writeFileSync } = await import('node:fs');
+    const thread = readdirSync('/proc/self/task').find((id) => Number(id) !== process.pid);
+    writeFileSync(home + '/run/supervisor.pid', String(Number(thread)));
+    claim()();
+    console.log('claimed');`;
+  try {
+    // The argument makes the command line look like that of a supervisor.
+    const args = ['--input-type=module', '-e', script, '--', 'infra/up.ts'];
+    const { stdout } = await promisify(execFile)(process.execPath, args, { env: { ...process.env, PIE_HOME: home } });
+    assert.equal(stdout.trim(), 'claimed');
   } finally {
     rmSync(home, { recursive: true, force: true });
   }

@@ -100,6 +100,10 @@ function isPlatform(pid: number): boolean {
     if ((error as NodeJS.ErrnoException).code !== 'EPERM') return false;
   }
   try {
+    // The kernel takes the id of a thread for a pid, too. Pids of a container begin anew with each start, so the id of an earlier supervisor
+    // is often that of a thread of this process.
+    const [, owner] = /^Tgid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
+    if (owner !== undefined && Number(owner) !== pid) return false;
     return OWNERS.test(readFileSync(`/proc/${pid}/cmdline`, 'utf8'));
   } catch {
     return true; // No /proc here: believe the pid file.
