@@ -50,6 +50,16 @@ test('a private Redis gets a share of the memory unless the file sets it', () =>
   assert.throws(() => withToml('[redis]\nmax_memory_mb = 1\n'), ConfigError);
 });
 
+test('a private Redis has time to load all that it may hold', () => {
+  const secondsFor = (gigabytes: number) => {
+    const config = withToml(`[redis]\nmax_memory_mb = ${gigabytes * 1024}\n`);
+    assert.ok(config.redis.kind === 'private');
+    return privateRedis(config, config.redis).readyTimeoutMs / 1000;
+  };
+  // A snapshot alone takes some ten seconds a gigabyte, and the log behind it may be as long and takes more.
+  for (const gigabytes of [1, 4, 64]) assert.ok(secondsFor(gigabytes) >= 40 * gigabytes, `${gigabytes} GB`);
+});
+
 test('running inferlets get half of the memory unless the file sets it', () => {
   const { runtime } = withToml('');
   assert.ok(runtime.memoryMb >= 256 && runtime.memoryMb < os.totalmem() / 2 ** 20);

@@ -14,6 +14,8 @@ const GPU_HOST_READY_TIMEOUT_MS = 300_000;
 const READY_TIMEOUT_MS = 60_000;
 /** Loading a snapshot takes Redis some ten seconds a gigabyte. */
 const SNAPSHOT_READY_TIMEOUT_MS = 600_000;
+/** A private Redis also loads the log of later writes, command by command, which takes it several times as long. */
+const LOG_READY_MS_PER_MB = 60;
 /** Time to stop beyond the drain that a process gives its invocations. */
 const STOP_MARGIN_MS = 3000;
 
@@ -125,7 +127,7 @@ export function privateRedis(config: Config, { socket, maxMemoryMb }: RedisSetti
     loglevel: 'notice',
     daemonize: 'no',
   };
-  return redisServer(settings, config, READY_TIMEOUT_MS);
+  return redisServer(settings, config, READY_TIMEOUT_MS + maxMemoryMb * LOG_READY_MS_PER_MB);
 }
 
 /** A Redis that serves the file `snapshot.rdb` of a directory at a unix socket in that directory, and writes nothing. */
