@@ -65,4 +65,21 @@ describe('the credentials of an installation', () => {
       assert.deepEqual((await holder(made.apiKey)).scopes, ['invoke']);
     }
   });
+
+  it('of machines that have gone make room for those of new ones, the longest unused first', async () => {
+    const { apiKeys } = scheduler;
+    const own = async () => (await apiKeys.list('default')).filter(({ name }) => name === 'credentials.json');
+    const start = async () => ensureCredentials(await mkdtemp(path.join(home, 'machine-')), URL, scheduler);
+    const first = await start();
+    for (let i = 0; i < 60; i++) await start();
+    const kept = await own();
+    assert.equal(kept.length, 50);
+    assert.deepEqual(await apiKeys.authenticate(first.apiKey), { kind: 'unknown' });
+    for (const { id } of kept.slice(0, 10)) await apiKeys.remove('default', id);
+    let others = 0;
+    while ((await apiKeys.create('default', { name: 'k', scopes: ['invoke'] })).kind === 'created') others++;
+    assert.ok(others > 0);
+    assert.deepEqual((await holder((await start()).apiKey)).scopes, SCOPES);
+    assert.equal((await own()).length, 40, 'a full tenant, too');
+  });
 });

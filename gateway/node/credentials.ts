@@ -3,11 +3,14 @@ import path from 'node:path';
 import { z } from 'zod';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { PLATFORM_ACTOR } from '#scheduler/tenants/audit.ts';
+import { MAX_KEYS } from '#scheduler/tenants/rules.ts';
 import { SCOPES } from '../app/control.ts';
 
 export const DEFAULT_TENANT = 'default';
 /** Name of the key in its tenant. */
 const KEY_NAME = 'credentials.json';
+/** Maximum keys of that name. A machine that leaves for good, such as a pod with a new home at each start, leaves its key behind. */
+const MAX_OWN_KEYS = MAX_KEYS / 2;
 
 const schema = z.object({ url: z.string(), apiKey: z.string() });
 
@@ -39,11 +42,23 @@ export async function ensureCredentials(
 }
 
 async function newKey(apiKeys: Scheduler['apiKeys']): Promise<string> {
+  await makeRoom(apiKeys);
   const outcome = await apiKeys.create(DEFAULT_TENANT, { name: KEY_NAME, scopes: SCOPES }, PLATFORM_ACTOR);
   if (outcome.kind !== 'created') {
     throw new Error(`The tenant "${DEFAULT_TENANT}" has as many keys as may be; remove some with \`pie keys remove\`.`);
   }
   return outcome.apiKey;
+}
+
+/** Removes the keys of machines that have gone unused for longest, as far as a new key needs room in the tenant and among its kind. */
+async function makeRoom(apiKeys: Scheduler['apiKeys']): Promise<void> {
+  const all = await apiKeys.list(DEFAULT_TENANT);
+  const own = all
+    .filter(({ name }) => name === KEY_NAME)
+    .map(({ id, createdAt, lastUsedAt }) => ({ id, at: Math.max(createdAt, lastUsedAt ?? 0) }))
+    .sort((a, b) => a.at - b.at);
+  const excess = Math.max(0, own.length + 1 - MAX_OWN_KEYS, all.length + 1 - MAX_KEYS);
+  for (const { id } of own.slice(0, excess)) await apiKeys.remove(DEFAULT_TENANT, id, { actor: PLATFORM_ACTOR });
 }
 
 /** The credentials in a file, or null when the file is missing or invalid. */
