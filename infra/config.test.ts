@@ -106,6 +106,11 @@ test('a machine has a name and roles; with a shared Redis its processes carry th
     () => withToml(shared, { PIE_GPU_HOST: '10.0.0.5:70000' }),
     /PIE_GPU_HOST: must have a port below 65536/,
   );
+  for (const table of ['gpu_host', 'runtime'])
+    assert.throws(
+      () => withToml(`${shared}[${table}]\naddress = "10.0.0.5"\n`),
+      new RegExp(`${table}\\.address: must have a port`),
+    );
   assert.equal(withToml(shared, { PIE_GPU_HOST: '[fe80::1]:7400' }).gpuHosts[0]?.address, '[fe80::1]:7400');
   const reached = withToml(shared, { PIE_ADDRESS: 'fd00::5' });
   assert.deepEqual([reached.gpuHosts[0]?.address, reached.runtime.address], ['[fd00::5]:7400', '[fd00::5]:7500']);

@@ -124,10 +124,13 @@ const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https U
 /** The headers that report limits hold at most 15 digits. */
 const quota = z.int().min(0).max(999_999_999_999_999).optional();
 
-/** Other machines connect to the address that a process listens on. */
+/** Other machines connect to the address that a process listens on. Without a port it would be the path of a unix socket. */
 const linkAddress = z
   .string()
   .min(1)
+  .refine((address) => address.includes('/') || /:\d+$/.test(address), {
+    error: 'must have a port, such as 10.0.0.5:7400; address below [machine] has none, and stands for all processes',
+  })
   .refine((address) => !/^(tcp:\/\/)?(0\.0\.0\.0|\[?::\]?|\*)?:\d+$/.test(address), {
     error: 'must name the address at which other machines reach this one, such as 10.0.0.5:7400',
   })
