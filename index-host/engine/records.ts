@@ -14,6 +14,11 @@ const FLOAT_BYTES = 4;
 /** Bytes of entries that one transaction deletes, and bytes of texts that one transaction indexes by words: about 10 ms each. */
 const DELETED_BYTES = 256 * 1024;
 const SETTLED_BYTES = 64 * 1024;
+/** The file gets shorter when more than this part of its pages, and more than `FREE_LEAST`, hold nothing: otherwise later writes use them. */
+const FREE_PART = 0.25;
+const FREE_LEAST = 1024;
+/** Pages that the file loses in one piece of work. */
+const SHRUNK_PAGES = 64;
 /** Maximum prepared statements for conditions. */
 const MAX_KEPT = 64;
 
@@ -65,6 +70,8 @@ export class Records {
   readonly #db: DatabaseSync;
   readonly #statements: ReturnType<typeof statements>;
   readonly #conditions = new Map<string, StatementSync>();
+  /** False for a file of an earlier version, whose free pages only serve later writes. */
+  readonly #shrinks: boolean;
   #entries: number;
   #bytes: number;
   #unsettled: number;
@@ -107,6 +114,7 @@ export class Records {
     this.#entries = Number(facts.get('entries'));
     this.#bytes = Number(facts.get('bytes'));
     db.exec(UNSETTLED);
+    this.#shrinks = db.prepare('PRAGMA auto_vacuum').get()?.auto_vacuum === INCREMENTAL;
     this.#statements = statements(db);
     this.#unsettled = Number(this.#statements.countUnsettled.get()?.count);
   }
@@ -134,6 +142,18 @@ export class Records {
         left -= text.length;
       }
     });
+  }
+
+  /** True when deleted entries have left so many free pages that {@link shrink} must give some back to the disk. */
+  get isSparse(): boolean {
+    if (!this.#shrinks) return false;
+    const free = Number(this.#statements.freePages.get()?.freelist_count);
+    return free > Math.max(FREE_LEAST, FREE_PART * Number(this.#statements.pages.get()?.page_count));
+  }
+
+  /** Moves some pages from the end of the file into free ones, and cuts the file. */
+  shrink(): void {
+    this.#db.exec(`PRAGMA incremental_vacuum(${SHRUNK_PAGES})`);
   }
 
   /** Inserts entries, all or none; each replaces an earlier one with its id. @throws IndexError `limit-exceeded` when `room` is too small */
@@ -324,10 +344,16 @@ const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
   'at-least': '>=',
 };
 
+/** SQLite's number for `auto_vacuum = INCREMENTAL`. */
+const INCREMENTAL = 2;
+
 /** Opens a database and closes it again when it, or the work with it, fails. */
 function open<T>(file: string, work: (db: DatabaseSync) => T): T {
+  const isNew = !existsSync(file);
   const db = new DatabaseSync(file, { enableForeignKeyConstraints: false });
   try {
+    // SQLite takes this setting only before it has written anything, which the journal mode does.
+    if (isNew) db.exec('PRAGMA auto_vacuum = INCREMENTAL');
     db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2000');
     return work(db);
   } catch (error) {
@@ -357,6 +383,8 @@ function statements(db: DatabaseSync) {
     content: db.prepare('SELECT id, metadata, text FROM entries WHERE key = ?'),
     after: db.prepare('SELECT key, id, metadata, vector FROM entries WHERE key > ? ORDER BY key LIMIT ?'),
     lastKey: db.prepare('SELECT max(key) AS key FROM entries'),
+    freePages: db.prepare('PRAGMA freelist_count'),
+    pages: db.prepare('PRAGMA page_count'),
     countWord: db.prepare('SELECT count(*) AS count FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)'),
     keyWithWord: db.prepare('SELECT rowid AS key FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?'),
     fact: db.prepare('SELECT value FROM facts WHERE name = ?'),

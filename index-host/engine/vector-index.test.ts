@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { statSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
@@ -282,6 +283,36 @@ test('the bytes of an index are those of its entries, whatever was written and d
   finish(index.delete(['a']));
   assert.deepEqual([index.stats.entries, index.stats.bytes], [0, 0]);
   index.close();
+});
+
+test('the file gets shorter when most of its entries are deleted, also by a call that ended early', () => {
+  using folder = temporaryFolder();
+  const dimensions = 4096;
+  const sizes = { ...SIZES, tail: 1000 };
+  const shape = { name: 'one', dimensions, metric: 'cosine' } as const;
+  const random = randomFrom(5);
+  const entries = Array.from({ length: 640 }, (_, i) => ({
+    ...entry(String(i), []),
+    vector: randomVector(dimensions, random),
+  }));
+  const index = VectorIndex.create(folder.path, shape, sizes);
+  finish(index.upsert(entries, ROOM));
+  const { bytes } = index.stats;
+  const deleting = index.delete(entries.map(({ id }) => id).slice(1));
+  while (index.stats.entries > 1) assert.equal(deleting.next().done, false);
+  deleting.return(0);
+  assert.ok(index.hasExcess);
+  finish(index.absorbExcess());
+  assert.ok(!index.hasExcess);
+  const query = { vector: entries[0]!.vector, text: null, filter: [], limit: 9 };
+  assert.deepEqual(
+    finish(index.query(query)).map(({ id }) => id),
+    ['0'],
+  );
+  index.close();
+  assert.ok(!index.hasExcess);
+  const { size } = statSync(path.join(folder.path, 'records.db'));
+  assert.ok(size < bytes / 2, `${size} bytes for a file that had more than ${bytes}`);
 });
 
 test('new vectors that are near each other and far from zero have their exact squared distances', () => {

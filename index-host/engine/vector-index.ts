@@ -115,12 +115,13 @@ export class VectorIndex {
     yield* this.absorbExcess();
   }
 
-  /** True when an earlier write, which was cancelled or preceded the opening, left words to index or a tail that is too long. */
+  /** True when an earlier write, which was cancelled or preceded the opening, left words to index, a tail or a file that is too long. */
   get hasExcess(): boolean {
-    return this.#records.unsettled > 0 || this.#tail.size > this.#sizes.tail;
+    if (this.#closed) return false;
+    return this.#records.unsettled > 0 || this.#tail.size > this.#sizes.tail || this.#records.isSparse;
   }
 
-  /** Brings words up to date, and moves the oldest entries of a long tail into the graph. */
+  /** Brings words up to date, moves the oldest entries of a long tail into the graph, and gives free pages of the file back to the disk. */
   *absorbExcess(): Pieces<void> {
     this.#checkOpen();
     while (this.#records.unsettled > 0) {
@@ -129,6 +130,10 @@ export class VectorIndex {
     }
     while (this.#tail.size > this.#sizes.tail) {
       this.#absorb();
+      yield* this.#pause();
+    }
+    while (this.#records.isSparse) {
+      this.#records.shrink();
       yield* this.#pause();
     }
   }
