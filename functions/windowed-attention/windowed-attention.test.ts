@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { callFunction, longStory, refusedInput, TINY } from '#test/harness/functions.ts';
+import { CHAT, callFunction, longStory, refusedInput, TINY } from '#test/harness/functions.ts';
 import { readWindowed } from '#test/harness/reference-text.ts';
 
 const CONTEXT = 256;
@@ -39,6 +39,18 @@ describe('windowed-attention', () => {
     const windowed = await callFunction('windowed-attention', { text: prompt, window: 120, maxTokens: 40 });
     const plain = await callFunction('text-completion', { prompt, temperature: 0, maxTokens: 40 });
     assert.deepEqual(windowed.output.written, plain.output.tokens);
+  });
+
+  it('reads a text with a model that has no token to begin with', async () => {
+    const prompt = 'Once upon a time there was a little dog.';
+    const input = { text: prompt, window: 120, maxTokens: 8, model: CHAT };
+    const { output } = await callFunction('windowed-attention', input);
+    const plain = await callFunction('text-completion', { prompt, temperature: 0, maxTokens: 8, model: CHAT });
+    // The window function goes on behind the end of a text.
+    assert.deepEqual(output.written.slice(0, plain.output.tokens.length), plain.output.tokens);
+    assert.ok(output.perplexity > 1 && Number.isFinite(output.perplexity), `${output.perplexity}`);
+    const single = await callFunction('windowed-attention', { text: 'a', model: CHAT });
+    assert.deepEqual([single.output.tokens, single.output.perplexity], [1, 1]);
   });
 
   it('names the field of a bad input', async () => {
