@@ -51,6 +51,19 @@ describe('mcp-agent', () => {
     assert.equal(server.methods.at(-1), 'DELETE');
   });
 
+  it('keeps its answer when the server breaks off instead of ending the session', async () => {
+    await using server = await McpServer.start(tools);
+    server.breaksAtEnd = true;
+    await deployGranting('mcp-agent', server.host);
+    const { output } = await callFunction('mcp-agent', {
+      url: server.url,
+      task: 'What is 2 plus 40?',
+      script: ['{"answer": "42"}'],
+    });
+    assert.equal(output.answer, '42');
+    assert.equal(server.methods.at(-1), 'DELETE');
+  });
+
   it('makes only valid calls with a small and a larger model', async () => {
     await using server = await McpServer.start(tools);
     await deployGranting('mcp-agent', server.host);

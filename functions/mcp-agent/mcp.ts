@@ -1,9 +1,11 @@
-import { fetch, InferletError, type JsonSchema, type Response } from '@pie/inferlet';
+import { fetch, InferletError, type JsonSchema, log, type Response } from '@pie/inferlet';
 
 /** The revision of the protocol that this client speaks. */
 const PROTOCOL = '2025-06-18';
 /** Maximum pages of a list that the client requests: a server might have an endless list. */
 const MAX_PAGES = 32;
+/** Time for the request that ends a session: the agent's answer waits for it. */
+const END_MS = 5000;
 
 /** A tool of a server. */
 export interface McpTool {
@@ -73,8 +75,13 @@ export class McpClient implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#session === null) return;
-    // Ignore the status: a server that does not let clients end sessions answers 405.
-    (await fetch(this.#url, { method: 'DELETE', headers: this.#headers() })).close();
+    try {
+      // Ignore the status: a server that does not let clients end sessions answers 405.
+      (await fetch(this.#url, { method: 'DELETE', headers: this.#headers(), timeoutMs: END_MS })).close();
+    } catch (error) {
+      // The agent keeps its answer, or its own error. A server also ends sessions by itself.
+      log(`${this.#url} did not end the session: ${InferletError.from(error).message}`, 'warn');
+    }
   }
 
   #headers(): Record<string, string> {

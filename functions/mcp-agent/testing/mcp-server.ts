@@ -36,6 +36,8 @@ export class McpServer implements AsyncDisposable {
   /** Calls whose arguments the schema refused. */
   readonly refused: unknown[] = [];
   readonly calls: { name: string; arguments: unknown }[] = [];
+  /** Breaks the connection that asks for the end of the session. */
+  breaksAtEnd = false;
   readonly #tools: readonly ServedTool[];
   readonly #server: http.Server;
   #open = false;
@@ -78,6 +80,7 @@ export class McpServer implements AsyncDisposable {
     }
     if (method === 'DELETE') {
       this.#open = false;
+      if (this.breaksAtEnd) return void request.socket.destroy();
       return void response.writeHead(204).end();
     }
     if (!/application\/json.*text\/event-stream/.test(headers.accept ?? '')) return void response.writeHead(406).end();
