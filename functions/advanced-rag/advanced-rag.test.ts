@@ -14,4 +14,10 @@ describe('advanced-rag', () => {
       for (const passage of found) assert.ok(DOCUMENT.includes(passage), passage);
     });
   }
+
+  it('answers from as many passages as it should, also with fewer candidates', async () => {
+    const few = { queries: 1, candidates: 1, topK: 3 };
+    const { found } = await samePasses('advanced-rag', { ...input, ...few });
+    assert.equal(found.length, 3);
+  });
 });

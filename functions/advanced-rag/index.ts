@@ -9,7 +9,7 @@ import { synthesize } from '../rag-shared/synthesis.ts';
 /** The input that the schema in pie.json accepts. */
 interface Input extends DocumentInput {
   readonly queries?: number;
-  /** Passages that each question finds, for the reranker to choose from. */
+  /** Passages that each question finds, for the reranker to choose from; at least `topK`. */
   readonly candidates?: number;
   readonly ranker?: string;
 }
@@ -31,7 +31,7 @@ export const app = workflow('advanced-rag', (g: Builder, { document, question, t
   const asked = g.component('questions', () => g.embed([question, ...expanded], { model: encoder, batch: 1 }));
   const lists = g.component('search', () => {
     const search = (given: { vectors: readonly Float32Array[]; asked: readonly Float32Array[] }) =>
-      given.asked.map((query) => scan(passages, given.vectors)(query, candidates));
+      given.asked.map((query) => scan(passages, given.vectors)(query, Math.max(candidates, topK)));
     return g.call('search', { vectors, asked }, 'list', search, {
       kind: 'searching',
       each: { port: 'asked', batch: 1 },

@@ -22,4 +22,9 @@ describe('contextual-retrieval', () => {
       assert.ok(DOCUMENT.includes(text), passage);
     }
   });
+
+  it('answers from as many passages as it should, also with fewer candidates', async () => {
+    const { found } = await samePasses('contextual-retrieval', { ...input, contextTokens: 2, candidates: 1 });
+    assert.equal(found.length, 2);
+  });
 });

@@ -14,7 +14,7 @@ interface Input extends DocumentInput {
   readonly before?: number;
   /** The model that writes what passages are about; `model` by default. */
   readonly contextModel?: string;
-  /** Passages that the question finds, for the reranker to choose from. */
+  /** Passages that the question finds, for the reranker to choose from; at least `topK`. */
   readonly candidates?: number;
   readonly ranker?: string;
 }
@@ -47,7 +47,7 @@ export const app = workflow('contextual-retrieval', (g: Builder, { document, que
       texts: readonly string[];
       vectors: readonly Float32Array[];
       asked: readonly Float32Array[];
-    }) => scan(given.texts, given.vectors)(given.asked[0] ?? new Float32Array(), candidates);
+    }) => scan(given.texts, given.vectors)(given.asked[0] ?? new Float32Array(), Math.max(candidates, topK));
     return g.call('search', { texts, vectors, asked }, 'texts', search, { kind: 'searching' });
   });
   const chosen = g.component('ranking', () => {

@@ -1,4 +1,7 @@
-/** Cuts a document between sentences into passages of at most `most` characters; a longer sentence is cut between words. */
+/**
+ * Cuts a document between sentences into passages of at most `most` characters; a longer sentence is cut between words. A passage that the
+ * document repeats comes once, so that an answer from several passages has as many different ones.
+ */
 export function passagesOf(document: string, most: number): string[] {
   const sentences = document.match(/[^.!?\n]+[.!?\n]*\s*/g) ?? [];
   const pieces = sentences.flatMap((sentence) => (sentence.length <= most ? [sentence] : piecesOf(sentence, most)));
@@ -12,7 +15,7 @@ export function passagesOf(document: string, most: number): string[] {
     passage += piece;
   }
   passages.push(passage.trim());
-  return passages.filter((text) => text !== '');
+  return [...new Set(passages)].filter((text) => text !== '');
 }
 
 function piecesOf(sentence: string, most: number): string[] {
