@@ -33,6 +33,8 @@ async function main(): Promise<number> {
     // Stop the running work.
     interrupted.abort();
   });
+  // An error that cannot be shown must not end the command before its work is stopped.
+  process.stderr.on('error', () => undefined);
   try {
     const parsed = parse(commands, version(), argv);
     if (parsed === null) return EXIT.ok;

@@ -241,7 +241,7 @@ describe('PieClient', () => {
       socket.once('data', async (head) => {
         socket.write('HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 8\r\n\r\n');
         for (const letter of String(head).includes('/slow ') ? 'by piece' : 'by') {
-          await sleep(200);
+          await sleep(300);
           socket.write(letter);
         }
       });
@@ -249,9 +249,9 @@ describe('PieClient', () => {
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-    const hasty = new PieClient({ url, apiKey: 'x', timeoutMs: 1000 });
+    const hasty = new PieClient({ url, apiKey: 'x', timeoutMs: 2000 });
     assert.equal(new TextDecoder().decode((await hasty.file('inv', 'slow')).content), 'by piece');
-    const stalled = { name: 'PieError', code: 'connection-failed', message: /no byte came for 1000 ms/ };
+    const stalled = { name: 'PieError', code: 'connection-failed', message: /no byte came for 2000 ms/ };
     await assert.rejects(hasty.file('inv', 'stalled'), stalled);
     await assert.rejects(hasty.invocation('inv'), stalled);
     server.close();

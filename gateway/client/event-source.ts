@@ -105,7 +105,7 @@ export class FrameStream {
   readonly #idleTimeoutMs: number;
   readonly #abort = () => this.#fail(this.#signal?.reason);
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Begin of the pending read; null while the caller asks for nothing. */
+  /** Start of the pending read; null while the caller asks for nothing. */
   #askedAt: number | null = null;
   #failure: { readonly error: unknown } | null = null;
   #reject: ((error: unknown) => void) | undefined;

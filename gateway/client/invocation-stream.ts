@@ -113,7 +113,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
           status: 204,
           invocation: this.id,
         })
-      : await errorFromResponse(response);
+      : await errorFromResponse(response, await this.#http.text(response, this.#options.signal));
   }
 
   /** True when the stream went on for a while before it broke or fell silent: the time for the earlier break does not count for this one. */

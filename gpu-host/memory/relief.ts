@@ -275,6 +275,8 @@ export class Relief {
     if (page.filled !== 0) {
       const { pages } = this.#room(false);
       ticket = this.#options.put(requester, page);
+      // Room that swap takes pages into again may let a family return.
+      if (ticket && this.#swapFails) this.#mayReturn = true;
       this.#swapFails = !ticket && pages > 0;
       if (!ticket) return false;
       this.#swapsOut++;

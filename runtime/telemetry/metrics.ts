@@ -87,7 +87,8 @@ export class RuntimeMetrics {
     const nowMs = Date.now();
     this.#invocations.add(1, { ...owner, code });
     // An invocation that was requeued or waits for a person has not ended.
-    if (code !== 'requeued' && code !== 'waiting') this.#durations.record(Math.max(0, nowMs - job.submittedAt) / 1000, owner);
+    if (code !== 'requeued' && code !== 'waiting')
+      this.#durations.record(Math.max(0, nowMs - job.submittedAt) / 1000, owner);
     if (usage.queuedMs !== undefined) this.#waits.record(usage.queuedMs / 1000, { tenant: job.tenant });
     for (const type of ['input', 'output', 'cached'] as const) {
       const count = usage[`${type}Tokens`] ?? 0;

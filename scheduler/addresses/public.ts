@@ -9,7 +9,7 @@ const NOT_PUBLIC_IPV4: readonly (readonly [network: string, prefix: number])[] =
   ['10.0.0.0', 8],
   ['100.64.0.0', 10],
   ['127.0.0.0', 8],
-  // Inside of Azure, the host of each machine answers here, and gives out its settings and keys. No registry lists it as reserved.
+  // Inside Azure, the host of each machine answers here, and gives out its settings and keys. No registry lists it as reserved.
   ['168.63.129.16', 32],
   ['169.254.0.0', 16],
   ['172.16.0.0', 12],
