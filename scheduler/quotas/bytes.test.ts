@@ -142,6 +142,38 @@ describe('bytes in Redis', () => {
     assert.equal(await quotas.repairAccounts(), 0);
   });
 
+  test('a repair looks at a few tenants, and at a part of the holders of a large account', async () => {
+    const { store, quotas } = scheduler;
+    const { redis: client, keys } = store;
+    const account = (tenant: string) => `${keys.account(tenant)}:redis`;
+    /** Lost holders: an account with them is wrong. */
+    const lose = (tenant: string, count: number) =>
+      client.hset(account(tenant), Object.fromEntries(Array.from({ length: count }, (_, i) => [`l:lost${i}`, 1])));
+    const tenants = Array.from({ length: 20 }, (_, i) => `t${i}`);
+    await client.sadd(keys.tenants, ...tenants);
+    for (const tenant of tenants) await lose(tenant, 1);
+    for (let left = tenants.length; left > 0; ) {
+      const corrected = (await quotas.repairAccounts(0)) ?? 0;
+      assert.ok(corrected <= 8, `one repair corrected ${corrected} accounts`);
+      left -= corrected;
+    }
+
+    await client.del(keys.tenants);
+    await client.sadd(keys.tenants, 'large');
+    await lose('large', 600);
+    await quotas.repairAccounts(0);
+    assert.ok((await client.hlen(account('large'))) > 300, 'most holders wait for later repairs');
+    for (let i = 0; i < 10; i += 1) await quotas.repairAccounts(0);
+    assert.equal(await client.exists(account('large')), 0, 'later repairs have looked at the others');
+
+    await client.sadd(keys.tenants, 'larger');
+    for (const tenant of ['large', 'larger']) {
+      await lose(tenant, 20_000);
+      await client.hset(account(tenant), 'bytes', 7);
+    }
+    assert.deepEqual([await quotas.repairAccounts(0), await quotas.repairAccounts(0)], [1, 1]);
+  });
+
   test('the share of a tenant is half of a small Redis and a quarter of a large one', () => {
     assert.deepEqual(
       [256, 512, 1024, 16_384].map((mib) => redisShareBytes(mib * MIB) / MIB),

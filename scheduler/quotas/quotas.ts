@@ -44,7 +44,7 @@ const SCRIPTS = {
   counts: loadScript(new URL('../usage/scripts/read-counts.lua', import.meta.url)),
 };
 
-/** Each repair checks about eight tenants, so a thousand accounts take ten minutes. */
+/** Each repair checks eight tenants, or fewer with large accounts, so a thousand accounts take ten minutes or more. */
 const ACCOUNT_REPAIR_INTERVAL_MS = 5000;
 
 /** Tenant name under which the platform's defaults are stored. */

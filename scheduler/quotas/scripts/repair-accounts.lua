@@ -5,9 +5,10 @@
       these entries without their invocations;
     - lists a holder that ends by itself and is not listed for it;
     - sets a sum that does not equal its parts.
-  Each call checks a part of the tenants.
+  Each call checks a part of the tenants, and of a tenant with many holders a part of these.
 
-  KEYS[1] `at` time of the last repair, `cursor` where the next one starts (hash)
+  KEYS[1] `at` time of the last repair, `cursor` position in the scan of tenants, `passed` tenants from there on that are done, `round`
+          number of scans that have ended (hash)
   KEYS[2] names of all tenants (set)
 
   ARGV[1] prefix of every key
@@ -19,11 +20,14 @@
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/storage.lua"
 
-local TENANTS_LOOKED_AT = 8
+-- Tenants of one call; holders after which it begins no other tenant; holders of a tenant that it compares with what they stand for. With the
+-- default retention, a busy tenant has 10,000 holders, one for each minute of the next week: to read them costs little, and a command for each
+-- would keep Redis from all others for many ms.
+local TENANTS_LOOKED_AT, HOLDERS_READ, HOLDERS_LOOKED_AT = 8, 20000, 250
 
 local prefix, now = ARGV[1], tonumber(ARGV[2])
-local at, cursor = unpack(redis.call('HMGET', KEYS[1], 'at', 'cursor'))
-at = tonumber(at or 0)
+local at, cursor, passed, round = unpack(redis.call('HMGET', KEYS[1], 'at', 'cursor', 'passed', 'round'))
+at, cursor, passed, round = tonumber(at or 0), cursor or '0', tonumber(passed or 0), tonumber(round or 0)
 if at <= now and now - at < tonumber(ARGV[3]) then
   return -1
 end
@@ -47,15 +51,17 @@ local function putRight(tenant)
   settledBytes(account, now)
   local wrong, sum = false, 0
   local fields = redis.call('HGETALL', accountKey(account))
+  local parts = math.max(1, math.ceil(#fields / 2 / HOLDERS_LOOKED_AT))
   for i = 1, #fields, 2 do
     local holder, bytes = fields[i], tonumber(fields[i + 1])
+    local isLookedAt = (i - 1) / 2 % parts == round % parts
     local kind, name = string.match(holder, '^(%a):(.*)$')
     if holder == 'bytes' then
       bytes = 0
-    elseif bytes < 0 or (kind and not isHeld(tenant, kind, name)) then
+    elseif bytes < 0 or (isLookedAt and kind and not isHeld(tenant, kind, name)) then
       redis.call('HDEL', accountKey(account), holder)
       wrong, bytes = true, 0
-    elseif kind ~= 'i' and not redis.call('ZSCORE', account .. ':redis-ends', holder) then
+    elseif isLookedAt and kind ~= 'i' and not redis.call('ZSCORE', account .. ':redis-ends', holder) then
       endHolder(account, holder, now)
       wrong = true
     end
@@ -79,10 +85,17 @@ local function putRight(tenant)
   return wrong
 end
 
-local corrected = 0
-local nextCursor, names = unpack(redis.call('SSCAN', KEYS[2], cursor or '0', 'COUNT', TENANTS_LOOKED_AT))
-for _, tenant in ipairs(names) do
+-- A scan of a small set returns all of it, whatever its COUNT.
+local nextCursor, names = unpack(redis.call('SSCAN', KEYS[2], cursor, 'COUNT', TENANTS_LOOKED_AT))
+local corrected, holders, last = 0, 0, math.min(#names, passed + TENANTS_LOOKED_AT)
+while passed < last and holders < HOLDERS_READ do
+  local tenant = names[passed + 1]
+  holders = holders + redis.call('HLEN', accountKey(prefix .. ':account:' .. tenant))
   corrected = corrected + (putRight(tenant) and 1 or 0)
+  passed = passed + 1
 end
-redis.call('HSET', KEYS[1], 'at', now, 'cursor', nextCursor)
+if passed >= #names then
+  cursor, passed, round = nextCursor, 0, round + (nextCursor == '0' and 1 or 0)
+end
+redis.call('HSET', KEYS[1], 'at', now, 'cursor', cursor, 'passed', passed, 'round', round)
 return corrected
