@@ -282,4 +282,41 @@ describe('admission over several GPU hosts', () => {
       await close();
     }
   });
+
+  test('heads that wait for memory share one reading of a load, and find the memory of a later load', async () => {
+    await open(['0', '1'], 'tenant');
+    try {
+      const { admission, invocations, store } = scheduler;
+      const report = (freePages: number) => {
+        const models = ['0', '1'].map((host) => ({
+          ...{ model: 'm', hostId: `life-of-${host}`, freePages, cachedPages: 0, idlePages: 0 },
+          // Newer than the ends of the attempts.
+          readAt: Date.now() + 60_000,
+        }));
+        lease.reportLoad(() => ({ running: 1, models }) as unknown as RuntimeLoad);
+        return lease.describe({});
+      };
+      const reads = async () =>
+        Number(/cmdstat_get:calls=(\d+)/.exec(await store.redis.info('commandstats'))?.[1] ?? 0);
+      await report(0);
+      // While nothing else is admitted, the invocations would start anyway.
+      await submitted('other', 1, 1);
+      for (let i = 0; i < 16; i += 1) {
+        const { id } = await scheduler.submit(submission({ tenant: `t${i}`, expectedPages: 1, restartable: true }));
+        const attempt = await beginAttempt(scheduler, id, lease.id);
+        assert.ok('epoch' in attempt);
+        const { epoch, nextSeq } = attempt;
+        assert.equal(await invocations.requeue(id, epoch, nextSeq, 'no memory', null, { m: 2 }, true), 'requeued');
+      }
+      const before = await reads();
+      await admission.admit();
+      const made = (await reads()) - before;
+      assert.ok(made <= 4, `16 heads read the load and what is known of it ${made} times`);
+      assert.equal((await admitted()).length, 1, 'none of them has found memory');
+      await report(PAGES);
+      assert.equal((await admitted()).length, 17);
+    } finally {
+      await close();
+    }
+  });
 });

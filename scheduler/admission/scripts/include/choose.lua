@@ -12,6 +12,31 @@ end
 -- Maximum runtimes whose loads a script reads: each that shares a GPU host tells the same of it.
 local REPORTERS = 16
 
+-- Time for which Redis keeps the readings of a load, ms; a runtime stores a new load about once a second.
+local READINGS_MS = 60000
+
+-- What a runtime's load says of free memory: a list of {process of the GPU host, model, pages, readAt}. A load describes every GPU host that the
+-- runtime reaches, and to decode that of 60 hosts takes Redis about a millisecond. So the first script that needs a load stores its readings.
+local function readingsIn(a, runtimeId)
+  local load = redis.call('GET', a.prefix .. ':runtime:' .. runtimeId .. ':alive')
+  if not load then
+    return {}
+  end
+  local key = a.prefix .. ':runtime:' .. runtimeId .. ':readings'
+  local text = redis.call('GET', key)
+  local known = text and cmsgpack.unpack(text)
+  if known and known.load == load then
+    return known.list
+  end
+  local list = {}
+  for i, own in ipairs(cjson.decode(load).models or {}) do
+    list[i] = { own.hostId, own.model, own.freePages + own.cachedPages + own.idlePages, own.readAt }
+  end
+  -- A full Redis refuses it; then the next script decodes the load again.
+  redis.pcall('SET', key, cmsgpack.pack({ load = load, list = list }), 'PX', READINGS_MS)
+  return list
+end
+
 -- The pages that the GPU hosts of a place last reported they could give without ending an inferlet, as a list of {pages, readAt}; nil when
 -- none has reported.
 local function readingsOf(a, place)
@@ -19,12 +44,13 @@ local function readingsOf(a, place)
   local model, isNamed = string.match(place, '^[^@]+'), string.find(place, '@', 1, true)
   local reporters = redis.call('HLEN', key) <= REPORTERS and redis.call('HGETALL', key)
     or redis.call('HRANDFIELD', key, REPORTERS, 'WITHVALUES')
+  a.loads = a.loads or readOnce(function(runtimeId) return readingsIn(a, runtimeId) end)
   for i = 1, #reporters, 2 do
-    local load = redis.call('GET', a.prefix .. ':runtime:' .. reporters[i] .. ':alive')
-    for _, own in ipairs(load and cjson.decode(load).models or {}) do
-      local known = newest[own.hostId]
-      if own.model == model and (not isNamed or own.hostId == reporters[i + 1]) and (not known or known[2] < own.readAt) then
-        newest[own.hostId] = { own.freePages + own.cachedPages + own.idlePages, own.readAt }
+    for _, own in ipairs(a.loads[reporters[i]]) do
+      local process, itsModel, pages, readAt = unpack(own)
+      local known = newest[process]
+      if itsModel == model and (not isNamed or process == reporters[i + 1]) and (not known or known[2] < readAt) then
+        newest[process] = { pages, readAt }
       end
     end
   end
@@ -42,8 +68,9 @@ local function findsMemory(a, short)
     return true
   end
   local claims
+  a.readings = a.readings or readOnce(function(place) return readingsOf(a, place) end)
   for model, needed in pairs(short.pages) do
-    local readings = readingsOf(a, model)
+    local readings = a.readings[model]
     if readings then
       claims = claims or redis.call('HVALS', a.base .. 'claims')
       local found = false
