@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { FunctionLogs } from '#scheduler/invocations/function-logs.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { DEFAULT_LIMITS } from '../app/context.ts';
 import type { LogOptions } from '../app/control.ts';
@@ -116,6 +117,40 @@ describe('logs of invocations filtered by status', () => {
     // Longer than the reads take: none of them is under way any more.
     await sleep(200);
     assert.equal(bodies.heldBytes, 0);
+  });
+
+  it('of a thousand functions take little work for each line, and others have their turn', async () => {
+    const [functions, page] = [1000, 20];
+    const names = Array.from({ length: functions }, (_, i) => `many-${i}`);
+    let compared = 0;
+    const line = (name: string, i: number) => ({
+      ...{ function: name, invocation: 'gone', seq: 1, at: 1, event: 'log' as const },
+      data: JSON.stringify({ level: 'info', message: 'm' }),
+      get cursor() {
+        compared += 1;
+        return `${functions - i}-0`;
+      },
+    });
+    // The pages are there at once, so that no read gives others a turn.
+    const logs = {
+      newest: async (_tenant: string, name: string, { before }: { readonly before?: string }) =>
+        before === undefined ? Array.from({ length: page }, (_, i) => line(name, i)) : [],
+    } as unknown as FunctionLogs;
+    let turns = 0;
+    const count = () => {
+      turns += 1;
+      counting = setImmediate(count);
+    };
+    let counting: NodeJS.Immediate = setImmediate(count);
+    try {
+      const nothing = { cursor: null, follow: false, limit: 100, level: 'debug', search: 'no such text' } as const;
+      const lines = readLogs({ ...source, logs, names: async () => names }, nothing, quiet);
+      assert.deepEqual(await Array.fromAsync(lines), []);
+    } finally {
+      clearImmediate(counting);
+    }
+    assert.ok(turns > 0, 'others had a turn');
+    assert.ok(compared <= 3 * functions * page, `${compared} reads of cursors for ${functions * page} lines`);
   });
 
   it('take memory for each log that a stream follows, until it ends', async () => {

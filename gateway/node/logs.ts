@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type FunctionLogs, LOG_BEGINNING, type LogLine } from '#scheduler/invocations/function-logs.ts';
 import { hasEnded, type InvocationStatus } from '#scheduler/invocations/types.ts';
 import type { LogEntry, LogLevel, LogOptions } from '../app/control.ts';
@@ -23,6 +24,8 @@ const MAX_LOOKED_AT = 100_000;
 const MAX_LOOKED_UP = 20_000;
 /** Maximum characters of past lines in one answer; the newest lines stay. */
 const MAX_CHARACTERS = 4 * 2 ** 20;
+/** Time for which a request examines lines that it has read before other requests have their turn. */
+const SLICE_MS = 10;
 /** Number of lines whose invocations' states are looked up in one call. */
 const BATCH = 200;
 /** Maximum states of ended invocations that a filter remembers. */
@@ -72,6 +75,7 @@ async function* readHeld(
   const past: LogEntry[] = [];
   let characters = 0;
   const [most, batch] = options.status === undefined ? [MAX_LOOKED_AT, 1] : [MAX_LOOKED_UP, BATCH];
+  let sliceEndsAt = performance.now() + SLICE_MS;
   for (
     let looked = 0, more = true;
     more && past.length < options.limit && characters < MAX_CHARACTERS && looked < most && !signal.aborted;
@@ -82,6 +86,11 @@ async function* readHeld(
       if (line === null) more = false;
       else lines.push(line);
       looked += 1;
+      // The pages of many logs hold thousands of lines.
+      if (performance.now() > sliceEndsAt) {
+        await nextTurn();
+        sliceEndsAt = performance.now() + SLICE_MS;
+      }
     }
     for (const entry of await filter.pass(lines)) {
       characters += entry.message.length;
@@ -156,18 +165,11 @@ function total(lines: readonly LogLine[]): number {
 async function next(logs: readonly Backwards[]): Promise<LogLine | null> {
   let newest: Backwards | undefined;
   for (const log of logs) {
-    if (log.head !== null && (newest?.head == null || precedes(newest.head, log.head))) newest = log;
+    if (log.head !== null && (newest === undefined || log.isNewerThan(newest))) newest = log;
   }
   const line = newest?.head ?? null;
   await newest?.advance();
   return line;
-}
-
-/** Orders lines of several logs by cursor, then by function. */
-function precedes(a: LogLine, b: LogLine): boolean {
-  const [aMs = 0, aSeq = 0] = a.cursor.split('-').map(Number);
-  const [bMs = 0, bSeq = 0] = b.cursor.split('-').map(Number);
-  return aMs !== bMs ? aMs < bMs : aSeq !== bSeq ? aSeq < bSeq : a.function < b.function;
 }
 
 /** One log, read from its end. */
@@ -181,6 +183,9 @@ class Backwards {
   readonly #page: number;
   readonly #held: HeldLines;
   #lines: LogLine[] = [];
+  /** The parts of the head's cursor: each line is compared with the heads of all logs. */
+  #headMs = 0;
+  #headSequence = 0;
   /** Bytes held of the page. */
   #bytes = 0;
   /** Mean characters of the lines of the last page. */
@@ -231,6 +236,16 @@ class Backwards {
   async advance(): Promise<void> {
     if (this.#lines.length === 0 && this.#more) await this.#readPage();
     this.head = this.#lines.pop() ?? null;
+    const [ms = 0, sequence = 0] = this.head?.cursor.split('-').map(Number) ?? [];
+    this.#headMs = ms;
+    this.#headSequence = sequence;
+  }
+
+  /** Orders the heads of two logs by cursor, then by function. */
+  isNewerThan(other: Backwards): boolean {
+    if (this.#headMs !== other.#headMs) return this.#headMs > other.#headMs;
+    if (this.#headSequence !== other.#headSequence) return this.#headSequence > other.#headSequence;
+    return this.name > other.name;
   }
 
   /** Drops the lines that are left. */
