@@ -1,6 +1,6 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type DeployedFunction, fromMember, memberOf, servedVersions } from '#scheduler/functions/functions.ts';
 import { resolveLimits } from '#scheduler/functions/manifest.ts';
-import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { Fleet } from '../fleet/fleet.ts';
@@ -19,10 +19,13 @@ export interface ServiceOptions {
 /** Bound on programs read before their first launch, besides those whose manifests ask for ready instances. */
 const MAX_PREPARED = 64;
 
-/** Needs of a served version. */
+/** Functions of which the runtime takes note before its thread serves others. */
+const TAKEN_AT_ONCE = 256;
+
+/** Needs of a served version. Small, because a runtime keeps those of all functions of the platform. */
 interface Wish {
   readonly tenant: string;
-  readonly version: FunctionVersion;
+  readonly componentHash: string;
   readonly key: string;
   readonly memoryMb: number;
   readonly min: number;
@@ -36,6 +39,8 @@ export class Service {
   readonly #options: ServiceOptions;
   /** Wishes by function: `<tenant>/<name>`. */
   readonly #wishes = new Map<string, readonly Wish[]>();
+  /** Number of served versions of each program, and the ready instances that they ask for together, by tenant and key. */
+  readonly #served = new Map<string, { readonly versions: number; readonly min: number }>();
   /** Programs that were read, by tenant and key. */
   readonly #read = new Map<string, StoredProgram>();
   /** Functions to read again; `#all` stands for every function. */
@@ -98,32 +103,43 @@ export class Service {
     for (const member of this.#wishes.keys()) if (!wishes.has(member)) await this.#take(member, []);
     // Functions that ask for ready instances go first.
     const asks = (list: readonly Wish[]) => (list.some(({ min }) => min > 0) ? 0 : 1);
-    for (const [member, list] of [...wishes].sort(([, a], [, b]) => asks(a) - asks(b))) await this.#take(member, list);
+    const ordered = [...wishes].sort(([, a], [, b]) => asks(a) - asks(b));
+    for (const [i, [member, list]] of ordered.entries()) {
+      await this.#take(member, list);
+      if (i % TAKEN_AT_ONCE === TAKEN_AT_ONCE - 1) await nextTurn();
+    }
   }
 
   async #take(member: string, wishes: readonly Wish[]): Promise<void> {
     const before = this.#wishes.get(member) ?? [];
     if (wishes.length === 0) this.#wishes.delete(member);
     else this.#wishes.set(member, wishes);
+    for (const wish of before) this.#count(wish, -1);
+    for (const wish of wishes) this.#count(wish, 1);
     for (const wish of wishes) await this.#readAhead(wish);
     for (const { tenant, key } of [...before, ...wishes]) {
       const program = this.#read.get(`${tenant}/${key}`);
       if (!program || this.#closed) continue;
-      const served = [...this.#wishes.values()].flat().filter((wish) => wish.tenant === tenant && wish.key === key);
-      this.#options.fleet.keep(
-        tenant,
-        program,
-        served.reduce((sum, { min }) => sum + min, 0),
-      );
-      if (served.length === 0) this.#read.delete(`${tenant}/${key}`);
+      const served = this.#served.get(`${tenant}/${key}`);
+      this.#options.fleet.keep(tenant, program, served?.min ?? 0);
+      if (!served) this.#read.delete(`${tenant}/${key}`);
     }
   }
 
-  async #readAhead({ tenant, version, key, memoryMb, min }: Wish): Promise<void> {
+  /** Adds a served version (sign 1), or takes it away (-1). */
+  #count({ tenant, key, min }: Wish, sign: 1 | -1): void {
+    const name = `${tenant}/${key}`;
+    const known = this.#served.get(name) ?? { versions: 0, min: 0 };
+    const versions = known.versions + sign;
+    if (versions === 0) this.#served.delete(name);
+    else this.#served.set(name, { versions, min: known.min + sign * min });
+  }
+
+  async #readAhead({ tenant, componentHash, key, memoryMb, min }: Wish): Promise<void> {
     const name = `${tenant}/${key}`;
     if (this.#closed || this.#read.has(name) || (min === 0 && this.#read.size >= MAX_PREPARED)) return;
     // A program that cannot be read fails at its first invocation with the reason; the other programs continue.
-    await this.#options.launcher.read(version, memoryMb).then(
+    await this.#options.launcher.read({ tenant, componentHash }, memoryMb).then(
       (program) => this.#read.set(name, program),
       (error) => this.#failed(error),
     );
@@ -136,10 +152,10 @@ export class Service {
 
   #wishesOf(found: DeployedFunction | null): readonly Wish[] {
     if (found === null) return [];
-    return servedVersions(found).map((version) => {
-      const { memoryMb } = resolveLimits(version.manifest, this.#options.limits);
-      const key = programKey(version.componentHash, memoryMb);
-      return { tenant: version.tenant, version, key, memoryMb, min: version.manifest.pool?.min ?? 0 };
+    return servedVersions(found).map(({ tenant, manifest, componentHash }) => {
+      const { memoryMb } = resolveLimits(manifest, this.#options.limits);
+      const key = programKey(componentHash, memoryMb);
+      return { tenant, componentHash, key, memoryMb, min: manifest.pool?.min ?? 0 };
     });
   }
 }

@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { DeployedFunction } from '#scheduler/functions/functions.ts';
+import { TEST_LIMITS } from '#scheduler/testing/fixture.ts';
+import type { StoredProgram } from '../fleet/sandbox.ts';
+import { Service, type ServiceOptions } from './service.ts';
+
+type Changed = { readonly tenant: string; readonly name: string } | null;
+
+/** A function whose version asks for `min` ready instances. All have the same component. */
+function deployed(tenant: string, name: string, min: number): DeployedFunction {
+  const manifest = { name, pool: { min } };
+  const component = { componentHash: 'component', componentBytes: 1 };
+  const version = { ...component, tenant, name, version: 'v1', manifest, createdAt: 0 };
+  const live = { alias: 'live', shares: [{ version: 'v1', weight: 100 }], revision: 1, at: 0, by: 'key' };
+  return { tenant, name, versions: [version], aliases: [live] } as unknown as DeployedFunction;
+}
+
+/** A service over functions in memory: no read of the store gives others a turn. */
+async function open(functions: Map<string, DeployedFunction>) {
+  const kept = new Map<string, number>();
+  const errors: unknown[] = [];
+  let notify: (changed: Changed) => void = () => undefined;
+  const scheduler = {
+    functions: {
+      deployed: async function* () {
+        yield* functions.values();
+      },
+      read: async (tenant: string, name: string) => functions.get(`${tenant}/${name}`) ?? null,
+    },
+    releases: {
+      onChange: async (listener: typeof notify) => {
+        notify = listener;
+        return () => undefined;
+      },
+    },
+  } as unknown as ServiceOptions['scheduler'];
+  const service = new Service({
+    scheduler,
+    launcher: { read: async () => ({}) as StoredProgram },
+    fleet: { keep: (tenant, _program, min) => void kept.set(tenant, min) },
+    limits: TEST_LIMITS,
+    onError: (error) => errors.push(error),
+  });
+  await service.start();
+  await service.settled();
+  const change = async (changed: Changed) => {
+    notify(changed);
+    await service.settled();
+    assert.deepEqual(errors, []);
+  };
+  return { kept, change, close: () => service.close() };
+}
+
+describe('the service of functions', () => {
+  it('keeps as many instances of a program as all its served versions ask for', async () => {
+    const functions = new Map([
+      ['t/a', deployed('t', 'a', 2)],
+      ['t/b', deployed('t', 'b', 3)],
+      ['u/a', deployed('u', 'a', 4)],
+    ]);
+    const { kept, change, close } = await open(functions);
+    assert.deepEqual(Object.fromEntries(kept), { t: 5, u: 4 });
+    functions.set('t/b', deployed('t', 'b', 1));
+    await change({ tenant: 't', name: 'b' });
+    assert.deepEqual(Object.fromEntries(kept), { t: 3, u: 4 });
+    functions.delete('t/a');
+    await change(null);
+    assert.deepEqual(Object.fromEntries(kept), { t: 1, u: 4 });
+    functions.delete('t/b');
+    await change({ tenant: 't', name: 'b' });
+    assert.deepEqual(Object.fromEntries(kept), { t: 0, u: 4 });
+    close();
+  });
+
+  it('lets others have their turn while it reads thousands of functions again', async () => {
+    const tenants = Array.from({ length: 2000 }, (_, i) => `t${i}`);
+    const { kept, change, close } = await open(
+      new Map(tenants.map((tenant) => [`${tenant}/f`, deployed(tenant, 'f', 1)])),
+    );
+    assert.equal(kept.size, tenants.length);
+    let turns = 0;
+    const count = () => {
+      turns += 1;
+      counting = setImmediate(count);
+    };
+    let counting: NodeJS.Immediate = setImmediate(count);
+    await change(null).finally(() => clearImmediate(counting));
+    assert.ok(turns > 0, 'others had a turn');
+    close();
+  });
+});
