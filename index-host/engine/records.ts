@@ -268,11 +268,15 @@ export class Records {
     return { key: Number(key), bytes: Number(bytes), scale: Number(scale) };
   }
 
-  setGraph({ key, bytes, scale }: SavedGraph): void {
+  /** Notes the file of the graph, or that the graph has none. */
+  setGraph(saved: SavedGraph | null): void {
+    const { setFact, deleteFact } = this.#statements;
+    const facts = { graphKey: saved?.key, graphBytes: saved?.bytes, graphScale: saved?.scale };
     this.#transaction(() => {
-      this.#statements.setFact.run('graphKey', key);
-      this.#statements.setFact.run('graphBytes', bytes);
-      this.#statements.setFact.run('graphScale', scale);
+      for (const [name, value] of Object.entries(facts)) {
+        if (value === undefined) deleteFact.run(name);
+        else setFact.run(name, value);
+      }
     });
   }
 
@@ -389,6 +393,7 @@ function statements(db: DatabaseSync) {
     keyWithWord: db.prepare('SELECT rowid AS key FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?'),
     fact: db.prepare('SELECT value FROM facts WHERE name = ?'),
     setFact: db.prepare('INSERT OR REPLACE INTO facts VALUES (?, ?)'),
+    deleteFact: db.prepare('DELETE FROM facts WHERE name = ?'),
   };
 }
 

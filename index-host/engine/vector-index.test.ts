@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { statSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
@@ -313,6 +313,33 @@ test('the file gets shorter when most of its entries are deleted, also by a call
   assert.ok(!index.hasExcess);
   const { size } = statSync(path.join(folder.path, 'records.db'));
   assert.ok(size < bytes / 2, `${size} bytes for a file that had more than ${bytes}`);
+});
+
+test('an index whose entries are all deleted loses the file of its graph, and is saved only once', async () => {
+  using folder = temporaryFolder();
+  let index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' }, SIZES);
+  const graphs = () => readdirSync(folder.path).filter((file) => file.startsWith('graph-'));
+  const entries = Array.from({ length: 1300 }, (_, i) => entry(String(i), [1, i]));
+  finish(index.upsert(entries, ROOM));
+  await index.save();
+  assert.equal(graphs().length, 1);
+  finish(index.delete(entries.map(({ id }) => id)));
+  assert.ok(index.needsRebuild);
+  finish(index.rebuild());
+  assert.ok(index.needsSave);
+  await index.save();
+  assert.deepEqual([graphs(), index.needsSave, index.needsRebuild], [[], false, false]);
+  finish(index.upsert([entry('new', [1, 0])], ROOM));
+  index.close();
+  index = finish(VectorIndex.open(folder.path, SIZES))!;
+  // The index does not take the graph for a lost one.
+  assert.deepEqual([index.needsRebuild, index.tailSize], [false, 1]);
+  const found = finish(index.query({ vector: Float32Array.of(1, 0), text: null, filter: [], limit: 9 }));
+  assert.deepEqual(
+    found.map(({ id }) => id),
+    ['new'],
+  );
+  index.close();
 });
 
 test('new vectors that are near each other and far from zero have their exact squared distances', () => {

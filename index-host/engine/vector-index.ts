@@ -1,5 +1,4 @@
 import { rmSync, statSync } from 'node:fs';
-import { open, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { IndexError } from '../protocol/errors.ts';
 import { MAX_ANSWER_BYTES } from '../protocol/messages.ts';
@@ -7,6 +6,7 @@ import type { Condition, Entry, IndexStats, Match, Query, Shape } from '../proto
 import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
 import { Graph, longestOf, scaleFor } from './graph.ts';
+import { graphFile, publishGraph, removeGraphs } from './graph-files.ts';
 import { finished, once, type Pieces } from './pieces.ts';
 import { Records, type Row, type SavedGraph } from './records.ts';
 import type { Room } from './room.ts';
@@ -33,7 +33,6 @@ import { Tail } from './tail.ts';
 import { type Counted, chosenWords, wordsOf } from './words.ts';
 
 const RECORDS = 'records.db';
-const graphFile = (key: number): string => `graph-${key}.usearch`;
 
 /**
  * One index: entries in SQLite, the newest vectors in the tail, the older ones in the graph. The graph has every entry up to `#upTo` and keys
@@ -216,19 +215,17 @@ export class VectorIndex {
     return this.#isWhole && this.#upTo - this.#savedUpTo > Math.max(SAVED_LEAST, SAVED_PART * this.#graph.size);
   }
 
-  /** Writes the graph to its file, unless the file is current or the graph incomplete. `run` executes the parts that keep the thread busy. */
+  /**
+   * Writes the graph to its file, unless the file is current or the graph incomplete; an empty graph loses its file. `run` executes the parts
+   * that keep the thread busy.
+   */
   async save(run: <T>(work: Pieces<T>) => Promise<T> = finished): Promise<void> {
     const written = await run(once(() => this.#write()));
     if (written === null) return;
+    if (written === 'empty') return await removeGraphs(this.#directory);
     const { upTo } = written;
     const file = path.join(this.#directory, graphFile(upTo));
-    const handle = await open(`${file}.new`, 'r+');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await rename(`${file}.new`, file);
+    await publishGraph(file);
     const isNoted = await run(
       once(() => {
         if (this.#closed) return false;
@@ -237,13 +234,19 @@ export class VectorIndex {
         return true;
       }),
     );
-    if (isNoted) await this.#removeOldGraphs(graphFile(upTo));
+    if (isNoted) await removeGraphs(this.#directory, graphFile(upTo));
   }
 
-  /** Writes the graph; returns its last key and its scale, or null when there is nothing to write. */
-  #write(): { readonly upTo: number; readonly scale: number } | null {
+  /** Writes the graph; returns its last key and its scale, 'empty' when it needs no file, or null when there is nothing to write. */
+  #write(): { readonly upTo: number; readonly scale: number } | 'empty' | null {
     const upTo = this.#upTo;
-    if (!this.#isWhole || this.#closed || upTo === this.#savedUpTo || this.#graph.size === 0) return null;
+    if (!this.#isWhole || this.#closed || upTo === this.#savedUpTo) return null;
+    if (this.#graph.size === 0) {
+      // No entry up to this key is left: an index that opens without a graph finds all entries in its tail.
+      this.#records.setGraph(null);
+      this.#savedUpTo = upTo;
+      return 'empty';
+    }
     this.#graph.save(path.join(this.#directory, `${graphFile(upTo)}.new`));
     return { upTo, scale: this.#graph.scale };
   }
@@ -439,11 +442,5 @@ export class VectorIndex {
 
   #checkOpen(): void {
     if (this.#closed) throw new IndexError('not-found', `the index "${this.shape.name}" was dropped meanwhile`);
-  }
-
-  async #removeOldGraphs(kept: string): Promise<void> {
-    const files = await readdir(this.#directory).catch(() => []);
-    const old = files.filter((file) => file.startsWith('graph-') && file !== kept);
-    await Promise.all(old.map((file) => rm(path.join(this.#directory, file), { force: true })));
   }
 }
