@@ -108,6 +108,7 @@ describe('index', () => {
     assert.equal(await failure(writer, 'upsert', 'a', many, new Float32Array(514)), 'limit-exceeded');
     assert.equal(await failure(writer, 'upsert', 'a', [entry('x')], new Float32Array(2 ** 20 + 1)), 'limit-exceeded');
     assert.equal(await failure(writer, 'query', 'a', undefined, undefined, [], 1), 'invalid-argument');
+    assert.equal(await failure(writer, 'query', 'a', floats(), 'cold', [], 1), 'invalid-argument');
     assert.equal(await failure(writer, 'query', 'a', floats(1, 1), undefined, [], 257), 'invalid-argument');
     const order = { field: 'long', comparison: 'less', values: [{ tag: 'boolean', val: true }] };
     assert.equal(await failure(writer, 'query', 'a', floats(1, 1), undefined, [order], 1), 'invalid-argument');

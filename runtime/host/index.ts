@@ -70,7 +70,10 @@ export const index = {
     limit: number,
   ): Promise<Outcome<readonly Match[]>> => {
     const bytes = (vector?.byteLength ?? 0) + Buffer.byteLength(text ?? '') + filterBytes(filter) + name.length;
+    // The index host cannot tell an empty vector from none, and would find entries by the text alone.
+    const empty = vector?.length === 0 ? handlerError('invalid-argument', 'the vector of the query is empty') : null;
     const refused =
+      empty ??
       tooMany('values of a vector', vector?.length ?? 0, MAX_DIMENSIONS) ??
       tooMany('conditions', filter.length, MAX_CONDITIONS) ??
       tooMany(
