@@ -100,6 +100,18 @@ describe('the I/O of the guest library', () => {
     assert.match(unknown, /^(not-found|unsupported): .*no-such-function/);
   });
 
+  it('refuses fields and filters of an index that are no texts, numbers or booleans, and names the field', async () => {
+    const { faults, ...got } = await call(platform, 'library-io', { what: 'index' });
+    assert.deepEqual(got, { entries: 0, dropped: true });
+    const refused = (field: string, what: string) =>
+      `invalid-argument: "${field}" takes a text, a number or a boolean, not ${what}.`;
+    assert.deepEqual(faults, [
+      ...['null', 'undefined', 'object', 'null', 'undefined', 'null'].map((what) => refused('author', what)),
+      refused('year', 'null'),
+      'invalid-argument: The filter of "year" takes not, below, atMost, above, atLeast, but no "least".',
+    ]);
+  });
+
   it('sends and lists files', async () => {
     assert.deepEqual(await call(platform, 'library-io', { what: 'files' }), {
       text: 'grün',

@@ -1,3 +1,4 @@
+import { InferletError } from './errors.ts';
 import { settle, index as wire } from './raw.ts';
 
 /** Maximum entries, and their maximum bytes, in one call of the platform. */
@@ -104,7 +105,8 @@ export class VectorIndex {
   /**
    * Stores entries. Each replaces an earlier one with its id. Many entries take several calls, of which each stores all of its entries or none.
    *
-   * @throws InferletError `limit-exceeded` when the tenant's indexes have no room
+   * @throws InferletError `limit-exceeded` when the tenant's indexes have no room, and `invalid-argument` for a field that is not a text, a number
+   * or a boolean
    */
   async upsert(entries: readonly IndexEntry[]): Promise<void> {
     for (const part of partsOf(entries)) {
@@ -116,7 +118,7 @@ export class VectorIndex {
       }
       const list = part.map(({ id, text, fields = {} }) => ({
         ...{ id, text },
-        fields: Object.entries(fields).map(([name, value]) => ({ name, value: wireValue(value) })),
+        fields: Object.entries(fields).map(([name, value]) => ({ name, value: wireValue(name, value) })),
       }));
       await settle(wire.upsert(this.name, list, vectors));
     }
@@ -158,25 +160,34 @@ const COMPARISONS = { below: 'less', atMost: 'at-most', above: 'greater', atLeas
 
 function conditionsOf(filter: Filter): WireCondition[] {
   return Object.entries(filter).flatMap(([field, wanted]): WireCondition[] => {
-    if (typeof wanted !== 'object' || Array.isArray(wanted)) {
-      return [{ field, comparison: 'equal', values: valuesOf(wanted as FieldValue | readonly FieldValue[]) }];
+    if (typeof wanted !== 'object' || wanted === null || Array.isArray(wanted)) {
+      return [{ field, comparison: 'equal', values: valuesOf(field, wanted) }];
     }
     const { not, ...bounds } = wanted as Exclude<FieldCondition, FieldValue | readonly FieldValue[]>;
     const ordered = Object.entries(bounds).flatMap(([name, bound]): WireCondition[] =>
-      bound === undefined
-        ? []
-        : [{ field, comparison: COMPARISONS[name as keyof typeof COMPARISONS], values: [wireValue(bound)] }],
+      bound === undefined ? [] : [{ field, comparison: comparisonOf(field, name), values: [wireValue(field, bound)] }],
     );
-    return not === undefined ? ordered : [{ field, comparison: 'not-equal', values: valuesOf(not) }, ...ordered];
+    return not === undefined ? ordered : [{ field, comparison: 'not-equal', values: valuesOf(field, not) }, ...ordered];
   });
 }
 
-const valuesOf = (values: FieldValue | readonly FieldValue[]): WireValue[] =>
-  (Array.isArray(values) ? (values as readonly FieldValue[]) : [values as FieldValue]).map(wireValue);
+const valuesOf = (field: string, values: unknown): WireValue[] =>
+  (Array.isArray(values) ? (values as readonly unknown[]) : [values]).map((value) => wireValue(field, value));
 
-function wireValue(val: FieldValue): WireValue {
+/** Throws for an unknown name, which may come from a client's JSON: the engine would end the inferlet. */
+function comparisonOf(field: string, name: string): WireCondition['comparison'] {
+  if (Object.hasOwn(COMPARISONS, name)) return COMPARISONS[name as keyof typeof COMPARISONS];
+  const known = Object.keys(COMPARISONS).join(', ');
+  throw new InferletError('invalid-argument', `The filter of "${field}" takes not, ${known}, but no "${name}".`);
+}
+
+/** Throws for a value of another type, for the same reason. */
+function wireValue(field: string, val: unknown): WireValue {
   if (typeof val === 'string') return { tag: 'text', val };
-  return typeof val === 'number' ? { tag: 'number', val } : { tag: 'boolean', val };
+  if (typeof val === 'number') return { tag: 'number', val };
+  if (typeof val === 'boolean') return { tag: 'boolean', val };
+  const got = val === null ? 'null' : typeof val;
+  throw new InferletError('invalid-argument', `"${field}" takes a text, a number or a boolean, not ${got}.`);
 }
 
 const statsOf = ({ name, dimensions, metric, entries, bytes }: IndexStats): IndexStats => ({

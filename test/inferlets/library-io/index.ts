@@ -3,6 +3,7 @@ import {
   Child,
   defineInferlet,
   fetch,
+  type Filter,
   InferletError,
   launch,
   listFiles,
@@ -15,6 +16,7 @@ import {
   sleep,
   store,
   subscribe,
+  VectorIndex,
   withTimeout,
 } from '@pie/inferlet';
 
@@ -156,6 +158,28 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
       aborted: await fault(() => launch('library-io', { what: 'child' }, { signal })),
       ids: child instanceof Child && child.id !== failing.id,
     };
+  },
+
+  async index() {
+    const notes = await VectorIndex.open('library-io', { dimensions: 3 });
+    const vector = [1, 0, 0];
+    const upsert = (fields: Record<string, string>) => fault(() => notes.upsert([{ id: 'a', vector, fields }]));
+    const query = (filter: Filter) => fault(() => notes.query({ text: 'fox', filter }));
+    // A program may take a client's JSON for texts.
+    const given = '{"none":null,"order":{"least":3}}';
+    const { none, order, missing } = JSON.parse(given) as Record<'none' | 'order' | 'missing', string>;
+    const faults = [
+      await upsert({ author: none }),
+      await upsert({ author: missing }),
+      await upsert({ author: order }),
+      await query({ author: none }),
+      await query({ author: missing }),
+      await query({ author: ['fox', none] }),
+      await query({ year: { atLeast: none } }),
+      await query({ year: order }),
+    ];
+    const { entries } = await notes.stats();
+    return { faults, entries, dropped: await notes.drop() };
   },
 
   async files() {
