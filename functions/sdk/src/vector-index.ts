@@ -105,10 +105,11 @@ export class VectorIndex {
   /**
    * Stores entries. Each replaces an earlier one with its id. Many entries take several calls, of which each stores all of its entries or none.
    *
-   * @throws InferletError `limit-exceeded` when the tenant's indexes have no room, and `invalid-argument` for a field that is not a text, a number
-   * or a boolean
+   * @throws InferletError `limit-exceeded` when the tenant's indexes have no room, and `invalid-argument` for vectors of different lengths or a
+   * field that is not a text, a number or a boolean
    */
   async upsert(entries: readonly IndexEntry[]): Promise<void> {
+    checkLengths(entries);
     for (const part of partsOf(entries)) {
       const vectors = new Float32Array(part.reduce((sum, { vector }) => sum + vector.length, 0));
       let at = 0;
@@ -194,6 +195,15 @@ const statsOf = ({ name, dimensions, metric, entries, bytes }: IndexStats): Inde
   ...{ name, dimensions, metric },
   ...{ entries: Number(entries), bytes: Number(bytes) },
 });
+
+/** Throws for vectors of different lengths: the platform receives them as one list, and would cut it at other places. */
+function checkLengths(entries: readonly IndexEntry[]): void {
+  const length = entries[0]?.vector.length;
+  const other = entries.find(({ vector }) => vector.length !== length);
+  if (!other) return;
+  const text = `The vectors of one call must have one length: that of "${entries[0]?.id}" has ${length} values, that of "${other.id}" ${other.vector.length}.`;
+  throw new InferletError('invalid-argument', text);
+}
 
 /** Parts that fit one call each. An entry that does not fit alone is a part of its own, which the platform refuses with the limit. */
 function partsOf(entries: readonly IndexEntry[]): IndexEntry[][] {

@@ -177,6 +177,7 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
       await query({ author: ['fox', none] }),
       await query({ year: { atLeast: none } }),
       await query({ year: order }),
+      await fault(() => notes.upsert([2, 4].map((length) => ({ id: `of ${length}`, vector: Array(length).fill(1) })))),
     ];
     const { entries } = await notes.stats();
     return { faults, entries, dropped: await notes.drop() };
