@@ -62,6 +62,17 @@ export async function findCached(name: string, cacheDirectory: string): Promise<
   return (await readManifest(directory)) === null ? null : directory;
 }
 
+/** The directory of the newest model of the cache that a pull of this very source has published, or null. */
+export async function findPulled(source: string, cacheDirectory: string): Promise<string | null> {
+  let newest: { readonly directory: string; readonly pulledAt: string } | null = null;
+  for (const directory of await modelDirectories(cacheDirectory)) {
+    const manifest = await readManifest(directory);
+    if (manifest?.source !== source || (newest !== null && manifest.pulledAt <= newest.pulledAt)) continue;
+    newest = { directory, pulledAt: manifest.pulledAt };
+  }
+  return newest?.directory ?? null;
+}
+
 /**
  * The directory of a model source that is already on this machine, without network access; processes that serve models call this. A `file:`
  * source in Hugging Face layout is its own directory, unless its weights are quantised.
@@ -78,10 +89,7 @@ export async function findModel(source: string, cacheDirectory = defaultCacheDir
 
 /** The finished models of the cache, by name, without unreadable directories. */
 export async function listCached(cacheDirectory = defaultCacheDirectory()): Promise<CachedModel[]> {
-  const names = await readdir(cacheDirectory).catch(() => []);
-  const models = await Promise.all(
-    names.filter((name) => !name.startsWith('.')).map((name) => describe(join(cacheDirectory, name))),
-  );
+  const models = await Promise.all((await modelDirectories(cacheDirectory)).map(describe));
   return models.filter((model) => model !== null).sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
@@ -126,6 +134,11 @@ export async function publish(staging: string, manifest: ModelManifest, cacheDir
   await rename(staging, directory);
   await rm(replaced, { recursive: true, force: true });
   return directory;
+}
+
+async function modelDirectories(cacheDirectory: string): Promise<string[]> {
+  const names = await readdir(cacheDirectory).catch(() => []);
+  return names.filter((name) => !name.startsWith('.')).map((name) => join(cacheDirectory, name));
 }
 
 function stagingPrefix(name: string): string {

