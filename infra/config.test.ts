@@ -9,6 +9,7 @@ import { buildsAtOnce, redisShareMb, runtimeShareMb } from './machine-shares.ts'
 import { machineProcesses, privateRedis } from './processes.ts';
 import { redisOptions } from './redis.ts';
 import { shownRedis } from './redis-settings.ts';
+import { gpuHostWaitMs } from './runtimes.ts';
 
 const home = mkdtempSync(path.join(os.tmpdir(), 'pie-config-'));
 after(() => rmSync(home, { recursive: true, force: true }));
@@ -58,6 +59,16 @@ test('a private Redis has time to load all that it may hold', () => {
   };
   // A snapshot alone takes some ten seconds a gigabyte, and the log behind it may be as long and takes more.
   for (const gigabytes of [1, 4, 64]) assert.ok(secondsFor(gigabytes) >= 40 * gigabytes, `${gigabytes} GB`);
+});
+
+test('a GPU host has time to write a model in blocks as floats, and the runtime of its machine waits for it', () => {
+  const config = withToml('');
+  const children = machineProcesses(config);
+  const readyMs = (of: string) => children.find(({ name }) => name === of)?.readyTimeoutMs ?? 0;
+  // 4 bytes for each of 32 billion weights, at 100 MB a second.
+  for (const ms of [readyMs('gpu-host-1'), readyMs('runtime-1'), gpuHostWaitMs(config)]) assert.ok(ms >= 1_280_000);
+  const runtime = withToml('', { PIE_ROLES: 'runtime', REDIS_URL: 'redis://10.0.0.1:6379' });
+  assert.equal(gpuHostWaitMs(runtime), 300_000, 'a runtime that no GPU host will reach says so sooner');
 });
 
 test('running inferlets get half of the memory unless the file sets it', () => {

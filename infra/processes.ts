@@ -5,12 +5,10 @@ import { type Config, processName } from './config.ts';
 import { INDEX_HOST } from './index-settings.ts';
 import { connectRedis } from './redis.ts';
 import type { RedisSettings } from './redis-settings.ts';
-import { RUNTIME } from './runtimes.ts';
+import { GPU_HOST_READY_MS, gpuHostWaitMs, RUNTIME } from './runtimes.ts';
 import type { ChildSpec } from './supervisor/child.ts';
 import type { WatchLimits } from './supervisor/watch-policy.ts';
 
-/** Covers loading the weights and building the graph of a large model. */
-const GPU_HOST_READY_TIMEOUT_MS = 300_000;
 const READY_TIMEOUT_MS = 60_000;
 /** Loading a snapshot takes Redis some ten seconds a gigabyte. */
 const SNAPSHOT_READY_TIMEOUT_MS = 600_000;
@@ -61,8 +59,8 @@ export function machineProcesses(config: Config): ChildSpec[] {
     ...(watched && { watch: times.watch }),
   });
   const drainMs = config.drainMs + STOP_MARGIN_MS;
-  const gpuHost = { readyTimeoutMs: GPU_HOST_READY_TIMEOUT_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH_GPU_HOST };
-  const runtime = { readyTimeoutMs: GPU_HOST_READY_TIMEOUT_MS, stopTimeoutMs: drainMs, watch: WATCH };
+  const gpuHost = { readyTimeoutMs: GPU_HOST_READY_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH_GPU_HOST };
+  const runtime = { readyTimeoutMs: gpuHostWaitMs(config), stopTimeoutMs: drainMs, watch: WATCH };
   const gateway = { readyTimeoutMs: READY_TIMEOUT_MS, stopTimeoutMs: drainMs, watch: WATCH };
   const indexHost = { readyTimeoutMs: READY_TIMEOUT_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH_INDEX_HOST };
   const { roles } = config.machine;

@@ -5,6 +5,18 @@ import type { Config } from './config.ts';
 /** Name of a machine's runtime among the machine's processes. */
 export const RUNTIME = 'runtime-1';
 
+/**
+ * Longest start of a GPU host. It loads a large model and builds its graph; a first start with a card also writes a model in blocks as floats:
+ * 128 GB takes 1,280 s on a disk that takes 100 MB a second. The supervisor notices at once when a process ends.
+ */
+export const GPU_HOST_READY_MS = 1_800_000;
+const OTHERS_GPU_HOST_READY_MS = 300_000;
+
+/** Longest wait of this machine's runtime for its first GPU host. */
+export function gpuHostWaitMs({ gpuHosts }: Pick<Config, 'gpuHosts'>): number {
+  return gpuHosts.length > 0 ? GPU_HOST_READY_MS : OTHERS_GPU_HOST_READY_MS;
+}
+
 /** Name of this process's runtime. */
 export function runtimeName(): string {
   return process.env.PIE_RUNTIME_ID ?? RUNTIME;

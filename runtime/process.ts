@@ -5,7 +5,7 @@ import { exitWithParent } from '#infra/lifeline.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
-import { liveSocket, runtimeName } from '#infra/runtimes.ts';
+import { gpuHostWaitMs, liveSocket, runtimeName } from '#infra/runtimes.ts';
 import type { StorageSettings } from '#infra/storage-settings.ts';
 import type { ProcessFamilies } from '#infra/telemetry/prometheus.ts';
 import { publishMetrics } from '#infra/telemetry/publisher.ts';
@@ -57,6 +57,7 @@ export async function runProcess(): Promise<void> {
     sharesWork: config.redis.kind === 'external',
     gpuHosts: await registry.hosts(),
     followGpuHosts: (changed) => registry.follow(changed, report),
+    gpuHostDeadlineMs: gpuHostWaitMs(config),
     spread: config.spread,
     artifactsDirectory: config.artifactsDirectory,
     liveSocket: liveSocket(config, name),
