@@ -1,12 +1,26 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
+import { ConfigError } from './config-error.ts';
+import { claimHome } from './home.ts';
 
 const STARTS = 8;
 const ROUNDS = 4;
@@ -89,5 +103,35 @@ test('the id of a thread, also of the supervisor itself, owns no home', { skip: 
     assert.equal(stdout.trim(), 'claimed');
   } finally {
     rmSync(home, { recursive: true, force: true });
+  }
+});
+
+test('a run directory outside of the home belongs to this user alone', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'pie-home-'));
+  const [home, runDirectory] = [join(folder, 'home'), join(folder, 'run')];
+  const claim = () =>
+    claimHome({ home, runDirectory, logsDirectory: join(home, 'logs'), artifactsDirectory: join(home, 'artifacts') });
+  const refused = (why: RegExp) => {
+    assert.throws(claim, (error) => error instanceof ConfigError && why.test(error.message));
+    assert.deepEqual(readdirSync(runDirectory), []);
+  };
+  try {
+    claim()();
+    for (const mode of [0o777, 0o750, 0o701]) {
+      chmodSync(runDirectory, mode);
+      refused(/other users may enter it\. Remove it, or set PIE_HOME/);
+    }
+    chmodSync(runDirectory, 0o700);
+    claim()();
+    if (process.getuid?.() === 0) {
+      chownSync(runDirectory, 65_534, 65_534);
+      refused(/it is no directory of this user/);
+      chownSync(runDirectory, 0, 0);
+    }
+    renameSync(runDirectory, join(folder, 'other'));
+    symlinkSync(join(folder, 'other'), runDirectory);
+    refused(/it is no directory of this user/);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
   }
 });

@@ -1,4 +1,4 @@
-import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, linkSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
@@ -37,16 +37,38 @@ export function assertRestored({ home }: Pick<Config, 'home'>): void {
   );
 }
 
-/** Creates the home's folders and claims the home for this process: one platform per home. Returns a function that releases the claim. */
-export function claimHome(config: Config): () => void {
+type Directories = Pick<Config, 'home' | 'runDirectory' | 'logsDirectory' | 'artifactsDirectory'>;
+
+/**
+ * Creates the home's folders and claims the home for this process: one platform per home. Returns a function that releases the claim.
+ *
+ * @throws ConfigError when a platform has the home, or other users have its run directory
+ */
+export function claimHome(config: Directories): () => void {
   for (const directory of [config.home, config.runDirectory, config.logsDirectory, config.artifactsDirectory]) {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }
+  assertOwnRunDirectory(config);
   const pidFile = path.join(config.runDirectory, PID_FILE);
   takePidFile(pidFile, config.home);
   return () => {
     if (readPid(pidFile) === process.pid) rmSync(pidFile, { force: true });
   };
+}
+
+/**
+ * The run directory of a home with a long path lies in the system's directory for temporary files, and other users can guess its name. A user
+ * who has made it first could put sockets and a list of machines of their own into it.
+ */
+function assertOwnRunDirectory({ home, runDirectory }: Directories): void {
+  if (runDirectory.startsWith(`${home}${path.sep}`)) return;
+  const stats = lstatSync(runDirectory);
+  const isOwn = stats.isDirectory() && stats.uid === process.getuid?.();
+  if (isOwn && (stats.mode & 0o077) === 0) return;
+  const why = isOwn ? 'other users may enter it' : 'it is no directory of this user';
+  throw new ConfigError(
+    `${runDirectory} is the place for the sockets of ${home}, but ${why}. Remove it, or set PIE_HOME to a directory with a shorter path.`,
+  );
 }
 
 /** Makes this process the owner in `pidFile`; of several that try at once, one succeeds. @throws ConfigError when a platform owns the home */
