@@ -233,6 +233,13 @@ test('telemetry is off without an endpoint, and the OpenTelemetry variables win 
   assert.throws(() => withToml('', { OTEL_TRACES_SAMPLER_ARG: '2' }), /OTEL_TRACES_SAMPLER_ARG/);
 });
 
+test('the time of a drain fits into the timers that bound it', () => {
+  const config = withToml('drain_ms = 86400000');
+  const gateway = machineProcesses(config).find(({ name }) => name === 'gateway');
+  assert.ok(gateway && gateway.stopTimeoutMs > 86_400_000 && gateway.stopTimeoutMs < 2 ** 31);
+  assert.throws(() => withToml('drain_ms = 2147480648'), /drain_ms/);
+});
+
 test('an empty variable counts as unset', () => {
   assert.equal(withToml('', { PIE_PORT: '', REDIS_URL: '' }).port, 8787);
 });

@@ -226,7 +226,8 @@ const fileSchema = z.strictObject({
     })
     .prefault({}),
   retention: retentionSchema.prefault({}),
-  drain_ms: z.int().min(0).default(10_000),
+  // A day; the longest timer of Node is 24 of them, and a longer one would end at once.
+  drain_ms: z.int().min(0).max(86_400_000).default(10_000),
 });
 
 const environmentSchema = z.object({
