@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdtemp, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -111,6 +111,21 @@ describe('loadModel', () => {
     for (const hostile of ['../tiny/model.safetensors', '/etc/passwd', 'config.json', '.x.safetensors']) {
       await writeIndex(() => hostile);
       await assert.rejects(loadModel(target), { code: 'malformed-weights', message: /not a shard/ });
+    }
+  });
+
+  it('refuses a JSON file that is too large to be read', async () => {
+    const { directory: copy } = await randomModel(join(directory, 'large'), {}, 1);
+    for (const [name, load] of [
+      ['tokenizer.json', loadTokenizer],
+      ['config.json', loadModel],
+    ] as const) {
+      // A hole in the file takes no disk.
+      await truncate(join(copy, name), (128 << 20) + 1);
+      await assert.rejects(load(copy), {
+        code: 'malformed-config',
+        message: new RegExp(`${name} has 134217729 bytes; the limit is 134217728`),
+      });
     }
   });
 

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { isBlocked, readBlocked, type TensorInfo, tensorsOf } from './blocks.ts';
@@ -167,14 +167,18 @@ function store(tensors: ReadonlyMap<string, TensorInfo>): TensorStore {
   return { has: (name) => tensors.has(name), info, read };
 }
 
+/** Real tokenizers and indexes of shards reach some 30 MB; the bound keeps a wrong file from filling the memory. */
+const MAX_JSON_BYTES = 128 << 20;
+
 /** Reads a JSON file of a model directory. @throws ModelError `missing-file` or `malformed-config` */
 export async function readJson(file: string): Promise<unknown> {
-  let text: string;
-  try {
-    text = await readFile(file, 'utf8');
-  } catch (cause) {
+  const unreadable = (cause: unknown): never => {
     throw new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
-  }
+  };
+  const { size } = await stat(file).catch(unreadable);
+  if (size > MAX_JSON_BYTES)
+    throw new ModelError('malformed-config', `${file} has ${size} bytes; the limit is ${MAX_JSON_BYTES}`);
+  const text = await readFile(file, 'utf8').catch(unreadable);
   try {
     return JSON.parse(text);
   } catch (cause) {

@@ -1,9 +1,9 @@
-import { mkdir, readFile } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { z } from 'zod';
 import { SENTENCE_FILES } from '../encoder/config.ts';
 import { causeText, ModelError } from '../errors.ts';
-import { isShardName } from '../load.ts';
+import { isShardName, readJson } from '../load.ts';
 import type { Checksum } from './checksum.ts';
 import { type DownloadProgress, download, HttpStatusError } from './download.ts';
 
@@ -220,7 +220,7 @@ async function shardsOf(indexFile: string): Promise<string[]> {
   const schema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
   let shards: string[];
   try {
-    shards = [...new Set(Object.values(schema.parse(JSON.parse(await readFile(indexFile, 'utf8'))).weight_map))];
+    shards = [...new Set(Object.values(schema.parse(await readJson(indexFile)).weight_map))];
   } catch (cause) {
     throw new ModelError('malformed-weights', `${INDEX} cannot be read: ${causeText(cause)}`, { cause });
   }
