@@ -1,7 +1,7 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer): this module runs before anything is installed.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 const OLDEST_NODE = 20;
@@ -28,6 +28,8 @@ export async function ensureDependencies(root, meanwhile) {
     return node;
   }
 
+  // An install that breaks off leaves packages of two releases, which the stamp of the older one must not vouch for.
+  rmSync(stamp, { force: true });
   console.log('Installing packages (once; a minute or two) …');
   // Not `npm ci`: `npm ci` refuses a lock file written against a registry that lacked another platform's optional package.
   const npm = runNpm(root, ['install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error']);

@@ -1,0 +1,43 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+
+const SCRIPT = `
+const [module, root] = process.argv.slice(1);
+const { ensureDependencies } = await import(module);
+console.log(await ensureDependencies(root, () => undefined).catch(({ message }) => message));
+`;
+
+test('packages of an older release do not count as complete after the install of a newer one has failed', async () => {
+  const root = await mkdtemp(path.join(os.tmpdir(), 'pie-dependencies-'));
+  const module = new URL('./dependencies.js', import.meta.url).href;
+  const lock = (text: string) => writeFile(path.join(root, 'package-lock.json'), text);
+  const ensure = () => {
+    const run = spawnSync(process.execPath, ['--input-type=module', '-e', SCRIPT, module, root], {
+      encoding: 'utf8',
+      env: { PATH: path.join(root, 'programs') },
+    });
+    assert.equal(run.status, 0, run.stderr);
+    return run.stdout;
+  };
+  try {
+    const [bin, programs] = [path.join(root, 'node_modules', '.bin'), path.join(root, 'programs')];
+    for (const folder of [bin, programs]) await mkdir(folder, { recursive: true });
+    await writeFile(path.join(bin, 'node'), '');
+    // Stands in for an install that breaks off.
+    await writeFile(path.join(programs, 'npm'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
+    await writeFile(path.join(root, 'node_modules', '.pie-stamp'), createHash('sha256').update('older').digest('hex'));
+    await lock('older');
+    assert.equal(ensure(), `${path.join(bin, 'node')}\n`);
+    await lock('newer');
+    assert.match(ensure(), /npm install failed/);
+    await lock('older');
+    assert.match(ensure(), /npm install failed/);
+  } finally {
+    await rm(root, { recursive: true, force: true });
+  }
+});
