@@ -1,7 +1,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Config } from './config.ts';
+import { type Config, gatewayUrl } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { runProgram } from './programs.ts';
 
@@ -95,8 +95,8 @@ export async function deployRest(
  * Waits until `/readyz` answers 200: another machine has a runtime, which builds the functions, and a GPU host is there. Resolves to false when
  * the signal aborts.
  */
-async function readiness({ host, port }: Config, signal: AbortSignal): Promise<boolean> {
-  const url = `http://${host.includes(':') ? `[${host}]` : host}:${port}/readyz`;
+async function readiness(config: Config, signal: AbortSignal): Promise<boolean> {
+  const url = `${gatewayUrl(config)}/readyz`;
   while (!signal.aborted) {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(READY_EVERY_MS)]);
     const isReady = await fetch(url, { signal: limit }).then(

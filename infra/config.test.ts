@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
-import { loadConfig } from './config.ts';
+import { gatewayUrl, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { buildsAtOnce, redisShareMb, runtimeShareMb } from './machine-shares.ts';
 import { machineProcesses, privateRedis } from './processes.ts';
@@ -238,6 +238,11 @@ test('the time of a drain fits into the timers that bound it', () => {
   const gateway = machineProcesses(config).find(({ name }) => name === 'gateway');
   assert.ok(gateway && gateway.stopTimeoutMs > 86_400_000 && gateway.stopTimeoutMs < 2 ** 31);
   assert.throws(() => withToml('drain_ms = 2147480648'), /drain_ms/);
+});
+
+test('the URL of the gateway has brackets around an IPv6 address', () => {
+  assert.equal(gatewayUrl(withToml('', { PIE_HOST: '::1' })), 'http://[::1]:8787');
+  assert.equal(gatewayUrl(withToml('', { PIE_HOST: 'localhost', PIE_PORT: '80' })), 'http://localhost:80');
 });
 
 test('an empty variable counts as unset', () => {

@@ -374,6 +374,11 @@ export function processName({ redis, machine }: Pick<Config, 'redis' | 'machine'
   return redis.kind === 'private' ? localName : `${localName}@${machine.name}`;
 }
 
+/** Base URL of this machine's gateway. */
+export function gatewayUrl({ host, port }: Pick<Config, 'host' | 'port'>): string {
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
 type File = z.output<typeof fileSchema>;
 type Environment = z.output<typeof environmentSchema>;
 

@@ -9,7 +9,7 @@ import { noteAwaited } from './awaited-functions.ts';
 import { missingRedisServer } from './bootstrap/redis-server.js';
 import { bundledFunctions, deployBundled, deployRest, firstFunctions } from './bundled.ts';
 import { forgetCompiledCode, keepCompiledCode } from './compiled-code.ts';
-import { type Config, loadConfig } from './config.ts';
+import { type Config, gatewayUrl, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { assertRestored, claimHome } from './home.ts';
 import { LIFELINE_VARIABLE } from './lifeline.ts';
@@ -112,7 +112,7 @@ async function main(): Promise<number> {
     if (!stopping.signal.aborted) areDeployed();
     const story = isWhole && !flags['no-story'] && !flags.json && !stopping.signal.aborted;
     if (story) await streamStory(config, stopping.signal, say);
-    const url = `http://${config.host}:${config.port}`;
+    const url = gatewayUrl(config);
     if (!stopping.signal.aborted) mark.begin();
     tell({
       kind: 'serving',
