@@ -43,9 +43,9 @@ export const run = defineInferlet(async ({ agents = 4, messages = 32, maxTokens 
   );
   using family = new DisposableStack();
   for (const child of children) family.use(child);
-  // The platform keeps no messages for later subscribers, so wait until every agent listens.
+  // The platform keeps no messages for later subscribers, so the first one must wait until every agent listens.
   await Promise.all(children.map((child) => child.receive()));
-  await Promise.all(children.map((child) => child.send('begin')));
+  await children[0]?.send('begin');
   const listen = async () => {
     const all: { sender: string; said: Turn }[] = [];
     while (all.length < messages) {
@@ -70,11 +70,12 @@ async function agent(
   using ctx = new Context({ model });
   ctx.fill(prompt);
   await send('ready');
-  await session.receive();
   let heard = 0;
   for (let turn = 0; turn < messages; turn++) {
     if (turn % agents === mine) {
       const { text, tokens } = await ctx.generate({ maxTokens, ignoreEos: true }).collect();
+      // The first agent writes its first message while the others start.
+      if (turn === 0) await session.receive();
       await broadcast(board, JSON.stringify({ turn, text, tokens } satisfies Turn));
       await next(talk);
     } else {
