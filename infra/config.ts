@@ -128,7 +128,7 @@ const quota = z.int().min(0).max(999_999_999_999_999).optional();
 const linkAddress = z
   .string()
   .min(1)
-  .refine((address) => address.includes('/') || /:\d+$/.test(address), {
+  .refine((address) => address.includes('/') || /^[^:]*:\d+$|\]:\d+$/.test(address), {
     error: 'must have a port, such as 10.0.0.5:7400; address below [machine] has none, and stands for all processes',
   })
   .refine((address) => !/^(tcp:\/\/)?(0\.0\.0\.0|\[?::\]?|\*)?:\d+$/.test(address), {

@@ -70,8 +70,21 @@ describe('the credentials of an installation', () => {
     const { apiKeys } = scheduler;
     const own = async () => (await apiKeys.list('default')).filter(({ name }) => name === 'credentials.json');
     const start = async () => ensureCredentials(await mkdtemp(path.join(home, 'machine-')), URL, scheduler);
-    const first = await start();
-    for (let i = 0; i < 60; i++) await start();
+    const client = redis.connect();
+    /** A machine that started days ago and has gone since. */
+    const startEarlier = async (day: number) => {
+      const credentials = await start();
+      const sha256 = createHash('sha256').update(credentials.apiKey).digest('hex');
+      const createdAt = new Date(Date.UTC(2026, 0, day)).toISOString();
+      await client.hset(scheduler.store.keys.apiKey(sha256), { createdAt });
+      return credentials;
+    };
+    const recent = (await own()).length;
+    for (let i = recent; i < 52; i++) await start();
+    assert.equal((await own()).length, 52, 'a key that was made today may belong to a machine that runs');
+    for (const { id } of await own()) await apiKeys.remove('default', id);
+    const first = await startEarlier(1);
+    for (let i = 1; i < 60; i++) await startEarlier(i + 1);
     const kept = await own();
     assert.equal(kept.length, 50);
     assert.deepEqual(await apiKeys.authenticate(first.apiKey), { kind: 'unknown' });

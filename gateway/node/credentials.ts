@@ -11,6 +11,8 @@ export const DEFAULT_TENANT = 'default';
 const KEY_NAME = 'credentials.json';
 /** Maximum keys of that name. A machine that leaves for good, such as a pod with a new home at each start, leaves its key behind. */
 const MAX_OWN_KEYS = MAX_KEYS / 2;
+/** A key that was made or used within this time may belong to a machine that runs. */
+const RECENT_MS = 24 * 3_600_000;
 
 const schema = z.object({ url: z.string(), apiKey: z.string() });
 
@@ -25,7 +27,7 @@ export type Credentials = z.output<typeof schema>;
 export async function ensureCredentials(
   home: string,
   url: string,
-  { tenants, apiKeys }: Pick<Scheduler, 'tenants' | 'apiKeys'>,
+  { tenants, apiKeys, store }: Pick<Scheduler, 'tenants' | 'apiKeys' | 'store'>,
 ): Promise<Credentials> {
   const file = path.join(home, 'credentials.json');
   const old = await readCredentials(file);
@@ -35,14 +37,14 @@ export async function ensureCredentials(
   if (works !== null && known?.kind === 'valid' && known.holder.tenant === DEFAULT_TENANT) {
     await apiKeys.adopt(works.apiKey, KEY_NAME, SCOPES, PLATFORM_ACTOR);
   }
-  const apiKey = works?.apiKey ?? (await newKey(apiKeys));
+  const apiKey = works?.apiKey ?? (await newKey(apiKeys, store.clock()));
   const credentials = { url, apiKey };
   if (works === null || works.url !== url) await writePrivately(file, `${JSON.stringify(credentials, null, 2)}\n`);
   return credentials;
 }
 
-async function newKey(apiKeys: Scheduler['apiKeys']): Promise<string> {
-  await makeRoom(apiKeys);
+async function newKey(apiKeys: Scheduler['apiKeys'], now: number): Promise<string> {
+  await makeRoom(apiKeys, now);
   const outcome = await apiKeys.create(DEFAULT_TENANT, { name: KEY_NAME, scopes: SCOPES }, PLATFORM_ACTOR);
   if (outcome.kind !== 'created') {
     throw new Error(`The tenant "${DEFAULT_TENANT}" has as many keys as may be; remove some with \`pie keys remove\`.`);
@@ -51,14 +53,15 @@ async function newKey(apiKeys: Scheduler['apiKeys']): Promise<string> {
 }
 
 /** Removes the keys of machines that have gone unused for longest, as far as a new key needs room in the tenant and among its kind. */
-async function makeRoom(apiKeys: Scheduler['apiKeys']): Promise<void> {
+async function makeRoom(apiKeys: Scheduler['apiKeys'], now: number): Promise<void> {
   const all = await apiKeys.list(DEFAULT_TENANT);
   const own = all
     .filter(({ name }) => name === KEY_NAME)
     .map(({ id, createdAt, lastUsedAt }) => ({ id, at: Math.max(createdAt, lastUsedAt ?? 0) }))
     .sort((a, b) => a.at - b.at);
+  const unused = own.filter(({ at }) => now - at > RECENT_MS);
   const excess = Math.max(0, own.length + 1 - MAX_OWN_KEYS, all.length + 1 - MAX_KEYS);
-  for (const { id } of own.slice(0, excess)) await apiKeys.remove(DEFAULT_TENANT, id, { actor: PLATFORM_ACTOR });
+  for (const { id } of unused.slice(0, excess)) await apiKeys.remove(DEFAULT_TENANT, id, { actor: PLATFORM_ACTOR });
 }
 
 /** The credentials in a file, or null when the file is missing or invalid. */

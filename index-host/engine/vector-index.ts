@@ -131,10 +131,7 @@ export class VectorIndex {
       this.#absorb();
       yield* this.#pause();
     }
-    while (this.#records.isSparse) {
-      this.#records.shrink();
-      yield* this.#pause();
-    }
+    while (this.#records.isSparse && this.#records.shrink()) yield* this.#pause();
   }
 
   /** Deletes entries and returns their number. A call that ends early has deleted the first ones. */

@@ -108,7 +108,8 @@ const LIGHT_RUNTIME = [
   'runtime/build/wasm/*.test.ts',
   `runtime/build/graph/!(${OWN_PROCESS.graph}).test.ts`,
   `runtime/fleet/!(${HANGING}|${OWN_PROCESS.fleet}).test.ts`,
-  `runtime/@(images|pool)/!(${OWN_PROCESS.images}|${OWN_PROCESS.pool}).test.ts`,
+  `runtime/images/!(${OWN_PROCESS.images}).test.ts`,
+  `runtime/pool/!(${OWN_PROCESS.pool}).test.ts`,
   'runtime/@(channel|grammar|guest|host|lifecycle|lowering|telemetry|texts)/**/*.test.ts',
 ];
 

@@ -4,7 +4,7 @@ import { wat } from '../testing/wat.ts';
 import { meter } from './meter.ts';
 
 const FUEL = 1_000_000;
-const CALLS = 50;
+const CALLS = 40;
 
 /** Fuel that calls of an empty function with this many locals take. */
 async function fuelOfCalls(locals: number): Promise<number> {
