@@ -113,7 +113,7 @@ describe('beam-search', () => {
     return (await Promise.all(found)).flat();
   }
 
-  /** What a search that ends only at its last length finds: the ended texts and the live ones, not in order. */
+  /** The ended and the live texts, not in order, of a search that ends only at its last length. */
   async function wholeSearch(beams: number, length: number): Promise<Found[]> {
     const ended: Found[] = [];
     let live = [START];

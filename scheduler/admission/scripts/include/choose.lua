@@ -15,8 +15,8 @@ local REPORTERS = 16
 -- Time for which Redis keeps the readings of a load, ms; a runtime stores a new load about once a second.
 local READINGS_MS = 60000
 
--- What a runtime's load says of free memory: a list of {process of the GPU host, model, pages, readAt}. A load describes every GPU host that the
--- runtime reaches, and to decode that of 60 hosts takes Redis about a millisecond. So the first script that needs a load stores its readings.
+-- Returns the free memory in a runtime's load: a list of {process of the GPU host, model, pages, readAt}. A load describes every GPU host that the
+-- runtime reaches, and Redis takes about a millisecond to decode a load of 60 hosts. So the first script that needs a load stores its readings.
 local function readingsIn(a, runtimeId)
   local load = redis.call('GET', a.prefix .. ':runtime:' .. runtimeId .. ':alive')
   if not load then
