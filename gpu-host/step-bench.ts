@@ -1,10 +1,12 @@
 /**
  * Measures the cost of a decode step on the GPU host's thread, without the device:
- * `node gpu-host/step-bench.ts [--way run|step] [--device idle|cuda] [--runs 32] [--context 1024] [--steps 500] [--rounds 6]`.
+ * `node gpu-host/step-bench.ts [--way run|step|whole] [--device idle|cuda] [--runs 32] [--context 1024] [--steps 500] [--rounds 6]
+ * [--step-ms 0] [--client-us 0]`.
  * With `--cpu-prof`, Node writes a profile. Sequences decode side by side through the socket: as runs, whose steps are handed over ahead,
  * or one fused step at a time. The result is the processor time of this thread after warm-up rounds. Clients and kernels (of a card or
  * emulated) have other threads. An `idle` device leaves out the packing of batches and the addon; `cuda` has both, and is slow in
- * emulation.
+ * emulation. With `--step-ms`, an idle device takes that long for each step, and with `--client-us`, the clients' thread works that long for
+ * each token: so one sees how steps follow each other.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -34,6 +36,8 @@ interface Clients {
   /** Tokens that each run decodes in a round. */
   readonly steps: number;
   readonly rounds: number;
+  /** Microseconds of work for each token. */
+  readonly clientUs: number;
 }
 
 async function main(): Promise<void> {
@@ -45,6 +49,8 @@ async function main(): Promise<void> {
       context: { type: 'string', default: '1024' },
       steps: { type: 'string', default: '500' },
       rounds: { type: 'string', default: '6' },
+      'step-ms': { type: 'string', default: '0' },
+      'client-us': { type: 'string', default: '0' },
     },
   });
   const { way, device } = values;
@@ -52,10 +58,21 @@ async function main(): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'pie-step-'));
   const model = await randomModel(join(directory, 'model'), { ...SHAPE, contextLength: context + steps }, 1);
   const pool = { pageSize: PAGE_SIZE, pageCount: runs * pagesFor(context + steps) };
-  const backend = device === 'cuda' ? await createTestCudaBackend(model, pool) : new IdleBackend(model.config, pool);
+  const backend =
+    device === 'cuda'
+      ? await createTestCudaBackend(model, pool)
+      : new IdleBackend(model.config, pool, Number(values['step-ms']));
   const host = new GpuHost([{ name: 'tiny', backend, directory: model.directory }]);
   const address = await host.listen(join(directory, 's'));
-  const clients: Clients = { address, way, runs, context, steps, rounds: Number(values.rounds) };
+  const clients: Clients = {
+    address,
+    way,
+    runs,
+    context,
+    steps,
+    rounds: Number(values.rounds),
+    clientUs: Number(values['client-us']),
+  };
   const worker = new Worker(new URL(import.meta.url), { workerData: clients });
   try {
     for (let round = 0; round < clients.rounds; round++) {
@@ -66,7 +83,8 @@ async function main(): Promise<void> {
       process.stdout.write(
         `${((user + system) / made).toFixed(1)} µs of the host's thread a step, ${(system / made).toFixed(1)} of them the system's; ` +
           `${made} steps of ${((after.decodeTokens - before.decodeTokens) / made).toFixed(1)} rows from ${context} tokens of context on, ` +
-          `${Math.round((100 * (after.stepsAhead - before.stepsAhead)) / made)} % ahead\n`,
+          `${Math.round((100 * (after.stepsAhead - before.stepsAhead)) / made)} % ahead, ` +
+          `${((after.atMs - before.atMs) / (steps - 2)).toFixed(2)} ms a token\n`,
       );
     }
   } finally {
@@ -84,10 +102,10 @@ async function counted(host: GpuHost, decoded: number) {
   const { stats } = engine;
   while (stats.decodeTokens < decoded) await sleep(1);
   const { batches, stepsAhead, decodeTokens } = stats;
-  return { batches, stepsAhead, decodeTokens, cpu: process.threadCpuUsage() };
+  return { batches, stepsAhead, decodeTokens, cpu: process.threadCpuUsage(), atMs: performance.now() };
 }
 
-/** A device that computes nothing and answers at once. */
+/** A device that computes nothing. It answers after `stepMs`, one step after the other. */
 class IdleBackend implements Backend {
   readonly name = 'cuda';
   readonly precision = 'none';
@@ -102,13 +120,25 @@ class IdleBackend implements Backend {
     ...{ kind: 'top', topK: 1, tokens: NONE, logProbabilities: new Float32Array(), drawn: Uint32Array.of(7) },
   };
 
-  constructor(config: ModelConfig, { pageSize, pageCount }: { readonly pageSize: number; readonly pageCount: number }) {
+  readonly #stepMs: number;
+  #freeMs = 0;
+
+  constructor(
+    config: ModelConfig,
+    { pageSize, pageCount }: { readonly pageSize: number; readonly pageCount: number },
+    stepMs: number,
+  ) {
     this.config = config;
+    this.#stepMs = stepMs;
     this.pageSize = pageSize;
     this.pageCount = pageCount;
   }
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
+    this.#freeMs = Math.max(this.#freeMs, performance.now()) + this.#stepMs;
+    const endMs = this.#freeMs;
+    for (let leftMs = endMs - performance.now(); leftMs > 0; leftMs = endMs - performance.now())
+      await (leftMs > 2 ? sleep(leftMs - 1.5) : new Promise((resolve) => setImmediate(resolve)));
     return batch.map(({ output }) => (output.kind === 'top' ? this.#output : { kind: 'none' }));
   }
 
@@ -129,9 +159,9 @@ function pagesFor(tokens: number): number {
   return Math.ceil(tokens / PAGE_SIZE) + 1;
 }
 
-async function decodeAll({ address, way, runs, context, steps, rounds }: Clients): Promise<void> {
+async function decodeAll({ address, way, runs, context, steps, rounds, clientUs }: Clients): Promise<void> {
   const connection = await GpuHostConnection.connect(address);
-  const decode = way === 'run' ? decodeRun : decodeSteps;
+  const decode = way === 'run' ? decodeRun : decodeSteps(way === 'whole', clientUs);
   const count = pagesFor(context + steps);
   for (let round = 0; round < rounds; round++) {
     const ready = await Promise.all(
@@ -162,21 +192,24 @@ const decodeRun: Decode = async (inferlet, queue, pages, context, steps) => {
   while (must(await run.next()).finished === undefined);
 };
 
-/** Names the filled pages and the page to write, as the guest library does. */
-const decodeSteps: Decode = async (inferlet, queue, pages, context, steps) => {
-  let token = Uint32Array.of(1);
-  for (let position = context; position < context + steps; position++) {
-    const at = Math.floor(position / PAGE_SIZE);
-    const inPages = pages.slice(0, Math.ceil(position / PAGE_SIZE));
-    const rest = { inPages, outPages: pages.slice(at, at + 1), mask: undefined, rows: 1 };
-    const request = { tokens: token, positions: Uint32Array.of(position), ...rest };
-    const result = await inferlet.ask(queue, {
-      op: 'step',
-      request: { ...request, output: { tag: 'sample', val: SAMPLER } },
-    });
-    token = Uint32Array.from(must(result).tokens);
-  }
-};
+/** Names the filled pages and the page to write, as the guest library does; or `whole`: all pages. */
+const decodeSteps =
+  (whole: boolean, clientUs: number): Decode =>
+  async (inferlet, queue, pages, context, steps) => {
+    let token = Uint32Array.of(1);
+    for (let position = context; position < context + steps; position++) {
+      const at = Math.floor(position / PAGE_SIZE);
+      const inPages = whole ? pages : pages.slice(0, Math.ceil(position / PAGE_SIZE));
+      const rest = { inPages, outPages: whole ? pages : pages.slice(at, at + 1), mask: undefined, rows: 1 };
+      const request = { tokens: token, positions: Uint32Array.of(position), ...rest };
+      const result = await inferlet.ask(queue, {
+        op: 'step',
+        request: { ...request, output: { tag: 'sample', val: SAMPLER } },
+      });
+      token = Uint32Array.from(must(result).tokens);
+      for (const endMs = performance.now() + clientUs / 1000; performance.now() < endMs; );
+    }
+  };
 
 /** Prefills a text unlike any other, so that the prefix cache finds nothing. */
 async function prefill(inferlet: DeviceClient, queue: number, pages: Uint32Array, context: number, seed: number) {

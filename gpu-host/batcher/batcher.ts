@@ -1,6 +1,6 @@
 import type { Batch, Decision, Grant, RideCounts } from './batch.ts';
 import { type BatchCall, leavesWith } from './call.ts';
-import { Departure, type WaitingCalls } from './departure.ts';
+import { Departure } from './departure.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
 import type { BatcherOptions, QueueOptions } from './options.ts';
 import { NOT_AWAITED, postponeWaiters } from './pages-ahead.ts';
@@ -177,7 +177,8 @@ export class Batcher {
       return IDLE;
     }
     this.#waitingSinceMs ??= nowMs;
-    const waitMs = this.#departure.waitMs(this.#waitingCalls(), this.#waitingSinceMs, nowMs);
+    const calls = { forwards: this.#forwards, projections: this.#projections, encodings: this.#encodings };
+    const waitMs = this.#departure.waitMs(calls, this.#waitingSinceMs, nowMs);
     // The clock and its rounding are coarser than a microsecond.
     if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
     const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent(nowMs);
@@ -192,13 +193,16 @@ export class Batcher {
     return this.#departure.expectsWithin(WATCH_MS, nowMs);
   }
 
-  /**
-   * True when the runs of the batch on the device may go on without being chosen again: no call can go, no awaited queue is due, and the
-   * policy does not gather calls.
-   */
-  isAlone(nowMs: number): boolean {
-    if (this.waiting > 0 || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
-    return !this.#departure.gathers(nowMs);
+  /** True when no call but those of the batch can go, and the policy waits for none. With `own`: when at most as many can go. */
+  isAlone(nowMs: number, own?: number): boolean {
+    if (this.waiting > (own ?? 0) || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
+    return own !== undefined || !this.#departure.gathers(nowMs);
+  }
+
+  /** Takes a ready call into the batch on the device. */
+  adopt(call: BatchCall): void {
+    this.#withdraw(call);
+    this.#leave(call);
   }
 
   /** Call when one of several steps of the batch on the device is done and the next one has begun. */
@@ -339,10 +343,6 @@ export class Batcher {
     if (call.queue.front === call) this.#advance(call.queue);
     else if (call.state === 'queued' && call.queue.back.has(call)) this.#admit(call);
   };
-
-  #waitingCalls(): WaitingCalls {
-    return { forwards: this.#forwards, projections: this.#projections, encodings: this.#encodings };
-  }
 
   #takeEarliest(): Batch {
     const call = earliest(this.#forwards, this.#projections, this.#encodings);

@@ -6,25 +6,22 @@ import { ImageCache } from '../memory/image-cache.ts';
 import type { PageSpace } from '../memory/space.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import type { BatchTracer } from '../telemetry/batch-trace.ts';
-import type { DeviceCall, HostCall, ModelContext } from './call.ts';
-import { DeviceStep, type StepPart } from './device-step.ts';
+import { type DeviceCall, deviceError, type HostCall, type ModelContext } from './call.ts';
+import { type ComputedStep, DeviceStep, openRuns, rowOf, type StepPart, type StepRow } from './device-step.ts';
 import type { EmbedImageCall } from './embed-image.ts';
 import { ForwardCall } from './forward.ts';
 import { checkBefore, oldestFirst, ridersOf } from './grants.ts';
+import { GuessedSteps, type GuessTurns } from './guessed-steps.ts';
 import type { Payer } from './meter.ts';
 import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
 import { RunCall } from './run.ts';
-import { type RowUnderWay, rowsAhead } from './run-ahead.ts';
+import { rowsAhead } from './run-ahead.ts';
 import type { StepStats } from './stats.ts';
 
 /** The engine, as the batch runner sees it. */
-export interface BatchTurns {
-  /** True when only the batch's calls want the device or the memory, so that runs may go on without being chosen again. */
-  isAlone(): boolean;
+export interface BatchTurns extends Pick<GuessTurns, 'isAlone' | 'stepped' | 'called' | 'lingered' | 'adopt'> {
   /** Called after each step of the device, before its results are handed out. */
   computed(): void;
-  /** Called after one step of several: flushes the results and reads incoming frames. */
-  stepped(): Promise<void>;
   /** A run continues with a step that is on the device already. */
   goesOn(call: HostCall): void;
   /** The call is complete. */
@@ -40,14 +37,16 @@ export interface BatchTurns {
 /**
  * Does one batch on the device: prepares its calls, computes them in one step, hands out the results, then projects the states that the
  * step did not. If all calls are runs and the backend works ahead, further steps of these runs follow. Each is handed over while the one
- * before is computed, until another call waits; memory stays untouched until they are done. A call's fault stays its own: preparing a call
- * finds what the backend would refuse. If that check misses a fault, the calls of the batch are computed one by one.
+ * before is computed, until another call waits; memory stays untouched until they are done. Steps of inferlets that see every token may be
+ * guessed (`guessed-steps.ts`). A call's fault stays its own: preparing a call finds what the backend would refuse. If that check misses a
+ * fault, the calls of the batch are computed one by one.
  */
 export class BatchRunner {
   readonly #context: ModelContext;
   readonly #stats: StepStats;
   readonly #traces: BatchTracer | undefined;
   readonly #turns: BatchTurns;
+  readonly #guesses: GuessedSteps;
   /** Spaces whose pages the batch uses where they are. */
   readonly #pinned: PageSpace[] = [];
   /** Device time is charged up to this moment. */
@@ -58,6 +57,19 @@ export class BatchRunner {
     this.#stats = stats;
     this.#traces = traces;
     this.#turns = turns;
+    this.#guesses = new GuessedSteps(context, {
+      ...turns,
+      lingered: async (ms) => {
+        const startedMs = performance.now();
+        await turns.lingered(ms);
+        stats.graceMs += performance.now() - startedMs;
+      },
+      prepare: (call) => this.#sequence(call, 1),
+      charge: (step) => this.#charge(step, payerOf),
+      accept: (step, startedMs) => this.#acceptStep(step, startedMs, undefined, new Set()),
+      acceptLate: ({ call, grant }, output) => this.#accept(call, grant, output, new Set(), false),
+      compute: (parts) => this.#compute(parts, new Set(), false),
+    });
   }
 
   async run(batch: Batch): Promise<void> {
@@ -100,13 +112,16 @@ export class BatchRunner {
     let step: DeviceStep | undefined = new DeviceStep(this.#context.backend, prepared, false);
     while (step) {
       const next: DeviceStep | undefined = mayGoOn ? this.#goAhead(step) : undefined;
+      const guesses = mayGoOn && !next ? this.#guesses.rowsAfter(step) : [];
       await step.ended;
-      const startedMs = this.#charge(step);
+      const startedMs = this.#charge(step, meterOf);
       if (step.failure) {
         await this.#failStep(step, step.failure.error, next, answered);
         return;
       }
+      const guessed = this.#guesses.handOver(guesses);
       this.#acceptStep(step, startedMs, next, answered);
+      if (guessed) await this.#guesses.follow(guessed);
       step = next;
       if (step) await this.#turns.stepped();
     }
@@ -126,14 +141,14 @@ export class BatchRunner {
   }
 
   /** Charges the step to its parts' inferlets, even after a failure or their end, and no moment twice. @returns the device's start */
-  #charge({ parts, submittedMs, endedMs }: DeviceStep): number {
+  #charge<P extends StepRow>({ parts, submittedMs, endedMs }: DeviceStep<P>, payer: (part: P) => Payer): number {
     const startedMs = Math.max(submittedMs, this.#chargedMs);
     this.#chargedMs = Math.max(endedMs, this.#chargedMs);
-    this.#stats.time.spend(this.#chargedMs - startedMs, parts, inputsOf, meterOf);
+    this.#stats.time.spend(this.#chargedMs - startedMs, parts, inputsOf, payer);
     return startedMs;
   }
 
-  #acceptStep(step: DeviceStep, startedMs: number, next: DeviceStep | undefined, answered: Set<ProjectCall>): void {
+  #acceptStep(step: ComputedStep, startedMs: number, next: DeviceStep | undefined, answered: Set<ProjectCall>): void {
     const { parts, outputs } = step;
     this.#turns.computed();
     this.#tell(step, startedMs);
@@ -155,7 +170,7 @@ export class BatchRunner {
   ): Promise<void> {
     if (next) {
       await next.ended;
-      this.#charge(next);
+      this.#charge(next, meterOf);
       for (const call of openRuns(next)) call.retract();
     }
     const refused = error instanceof InvalidInput;
@@ -187,8 +202,8 @@ export class BatchRunner {
   }
 
   /** Records statistics and traces of a computed step. */
-  #tell({ parts, isAhead, endedMs }: DeviceStep, startedMs: number): void {
-    const sequences = parts.map(({ sequence }) => sequence);
+  #tell({ parts, rows, isAhead, endedMs }: ComputedStep, startedMs: number): void {
+    const sequences = rows.map(({ sequence }) => sequence);
     this.#stats.step(sequences, endedMs - startedMs, isAhead);
     const wanted = parts.filter(({ call }) => call.state !== 'done');
     for (const { call } of wanted) this.#stats.waited(Math.max(0, startedMs - call.arrivedMs));
@@ -425,23 +440,7 @@ export class BatchRunner {
   }
 }
 
-/** Classifies a part of a step for `rowsAhead`. */
-function rowOf({ call }: StepPart): RowUnderWay {
-  if (call.state === 'done') return 'ended';
-  return call instanceof RunCall && !call.awaitsToken ? call : 'other';
-}
-
-/** The runs of a step ahead that have not ended since. */
-function openRuns({ parts }: DeviceStep): RunCall[] {
-  return parts.flatMap(({ call }) => (call instanceof RunCall && call.state !== 'done' ? [call] : []));
-}
-
-const inputsOf = ({ sequence }: StepPart): number => sequence.positions.length;
+const inputsOf = ({ sequence }: StepRow): number => sequence.positions.length;
 const meterOf = ({ call }: StepPart): Payer => payerOf(call);
 const tokensOf = ({ tokens }: HostCall): number => tokens;
-const payerOf = ({ hostQueue }: HostCall): Payer => hostQueue.space.port.meter;
-
-/** The device's failure as an internal error. Arguments were checked before, so no caller is to blame, whatever the backend says. */
-function deviceError(error: unknown): Error {
-  return new Error(error instanceof Error ? error.message : String(error), { cause: error });
-}
+const payerOf = ({ hostQueue }: Pick<HostCall, 'hostQueue'>): Payer => hostQueue.space.port.meter;

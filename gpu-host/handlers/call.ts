@@ -203,3 +203,8 @@ function toHandlerError(caught: unknown): HandlerError {
   if (caught instanceof InvalidInput) return handlerError('invalid-argument', caught.message);
   return handlerError('internal', `the device failed: ${unexpected(caught)}`);
 }
+
+/** The device's failure as an internal error. Arguments were checked before, so no caller is to blame, whatever the backend says. */
+export function deviceError(error: unknown): Error {
+  return new Error(error instanceof Error ? error.message : String(error), { cause: error });
+}

@@ -1,20 +1,29 @@
 import type { Backend, SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import type { Grant } from '../batcher/batcher.ts';
 import type { DeviceCall } from './call.ts';
+import { RunCall } from './run.ts';
+import type { RowUnderWay } from './run-ahead.ts';
 
-/** A call's part of a step. */
-export interface StepPart {
-  readonly call: DeviceCall;
-  readonly grant: Grant;
+/** One sequence of a step. */
+export interface StepRow {
   readonly sequence: SequenceInput;
 }
 
+/** A call's part of a step. */
+export interface StepPart extends StepRow {
+  readonly call: DeviceCall;
+  readonly grant: Grant;
+}
+
+/** A step that the device has computed. `parts` and `outputs` are those of its calls; of a guessed step, some rows may have none. */
+export type ComputedStep = Pick<DeviceStep, 'parts' | 'outputs' | 'rows' | 'isAhead' | 'submittedMs' | 'endedMs'>;
+
 /** A step on the device, from when it is handed over. */
-export class DeviceStep {
-  readonly parts: readonly StepPart[];
+export class DeviceStep<P extends StepRow = StepPart> {
+  readonly parts: readonly P[];
   /** True when the step takes tokens of the step before it, which was under way. */
   readonly isAhead: boolean;
-  /** Time of the hand-over, and time when the host knew that the step had ended. */
+  /** Time of the hand-over, and time when the host knew that the step had ended; 0 until then. */
   readonly submittedMs: number;
   endedMs = 0;
   /** One output per part; empty after a failure. */
@@ -24,11 +33,15 @@ export class DeviceStep {
   /** Resolves when the step has ended, even when it failed. */
   readonly ended: Promise<void>;
 
-  constructor(backend: Backend, parts: readonly StepPart[], isAhead: boolean) {
+  constructor(backend: Backend, parts: readonly P[], isAhead: boolean) {
     this.parts = parts;
     this.isAhead = isAhead;
     this.submittedMs = performance.now();
     this.ended = this.#compute(backend);
+  }
+
+  get rows(): readonly StepRow[] {
+    return this.parts;
   }
 
   async #compute(backend: Backend): Promise<void> {
@@ -41,4 +54,15 @@ export class DeviceStep {
     }
     this.endedMs = performance.now();
   }
+}
+
+/** Classifies a part of a step for `rowsAhead`. */
+export function rowOf({ call }: StepPart): RowUnderWay {
+  if (call.state === 'done') return 'ended';
+  return call instanceof RunCall && !call.awaitsToken ? call : 'other';
+}
+
+/** The runs of a step ahead that have not ended since. */
+export function openRuns({ parts }: DeviceStep): RunCall[] {
+  return parts.flatMap(({ call }) => (call instanceof RunCall && call.state !== 'done' ? [call] : []));
 }

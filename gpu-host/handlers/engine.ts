@@ -34,6 +34,7 @@ import { ModelSpaces } from './model-spaces.ts';
 import { namedPages } from './named-pages.ts';
 import { nextTurn, Pause } from './pause.ts';
 import { Preemption } from './preemption.ts';
+import { RefusedGraphs } from './refused-graphs.ts';
 import { RunCall } from './run.ts';
 import { RunSlices } from './run-slices.ts';
 import { HostQueue, type InferletOwner, type ModelSpace, type ReplyPort } from './space.ts';
@@ -74,8 +75,7 @@ export class ModelEngine {
   readonly #fetches: Fetches;
   readonly #turns: DeviceTurns;
   #idle: (() => void)[] = [];
-  /** Number of refused graphs that the log has reported. */
-  #refusalsTold = 0;
+  readonly #refusedGraphs: RefusedGraphs;
 
   /**
    * @param tenants pages that the tenants hold on all models of the host
@@ -96,6 +96,7 @@ export class ModelEngine {
   ) {
     const { backend } = model;
     this.model = model;
+    this.#refusedGraphs = new RefusedGraphs(backend);
     this.stats = new StepStats(model.profile);
     this.#turns = share.join(
       () => this.batcher.tenants(),
@@ -152,7 +153,13 @@ export class ModelEngine {
         model.adapters,
         model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES,
         (ms, wants) => {
-          if (ms > 0) this.stats.time.spend(ms, wants, ONE, ({ space }) => space.port.meter);
+          if (ms > 0)
+            this.stats.time.spend(
+              ms,
+              wants,
+              () => 1,
+              ({ space }) => space.port.meter,
+            );
         },
       ),
       slices: new RunSlices(flush),
@@ -201,14 +208,20 @@ export class ModelEngine {
     };
     const traces = tracer && new BatchTracer(tracer, model.name, model.backend.device);
     this.#runner = new BatchRunner(context, this.stats, traces, {
-      isAlone: () =>
+      isAlone: (own) =>
         !this.#stopped &&
         !this.#spaces.isClosing &&
         !this.#instants.isWaiting &&
         !this.#gaps.isDue &&
         !this.memory.relief.isDue &&
         !this.#turns.isContended() &&
-        this.batcher.isAlone(performance.now()),
+        this.batcher.isAlone(performance.now(), own),
+      called: (end) => this.#pause.until(end),
+      lingered: (ms) => {
+        this.#flush();
+        return this.#pause.wait(ms);
+      },
+      adopt: (call) => this.batcher.adopt(call),
       computed: () => this.memory.stepped(),
       stepped: async () => {
         this.batcher.stepped(performance.now());
@@ -369,21 +382,10 @@ export class ModelEngine {
     this.#flush();
     if (this.batcher.waiting > 0) return;
     this.memory.check();
-    this.stats.time.check((text) => this.#log(text));
+    const log = (text: string): void => console.error(`gpu-host: ${this.model.name}: ${text}`);
+    this.stats.time.check(log);
     // After a stop the backend may be gone.
-    if (!this.#stopped) this.#tellRefusals();
-  }
-
-  /** Logs refused graphs: they make steps slower, and no other sign shows it. */
-  #tellRefusals(): void {
-    const { refused = 0, why } = this.model.backend.graphs?.() ?? {};
-    if (refused > this.#refusalsTold)
-      this.#log(`the driver refused ${refused - this.#refusalsTold} graphs, and steps are slower: ${why}`);
-    this.#refusalsTold = refused;
-  }
-
-  #log(text: string): void {
-    console.error(`gpu-host: ${this.model.name}: ${text}`);
+    if (!this.#stopped) this.#refusedGraphs.check(log);
   }
 
   /** After a stop there are no steps any more, so the gaps need no loop. */
@@ -437,8 +439,6 @@ export class ModelEngine {
     }
   }
 }
-
-const ONE = (): number => 1;
 
 /** Calls with more addresses take the thread for longer than any call takes to arrive: about 0.2 µs an address. */
 const MANY_ADDRESSES = 256;

@@ -23,6 +23,15 @@ export class Pause {
     });
     this.#wake = undefined;
   }
+
+  /** Waits until a frame or completion wakes the engine, at most until `end`. */
+  async until(end: Promise<void>): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+      void end.then(resolve);
+    });
+    this.#wake = undefined;
+  }
 }
 
 /** Lets pending I/O be handled. */

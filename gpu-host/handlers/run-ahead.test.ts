@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Backend, SequenceInput } from '../backends/backend.ts';
+import type { SequenceInput } from '../backends/backend.ts';
 import type { DeviceClient, RunHandle } from '../protocol/client.ts';
 import { GREEDY, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
+import { SteppedDevice } from '../testing/stepped-device.ts';
 import { PROMPT } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { type RowUnderWay, rowsAhead } from './run-ahead.ts';
@@ -22,42 +23,6 @@ test('a step goes ahead when most of its runs continue with any token', () => {
   assert.deepEqual(rows('ended', going, 'ended'), [], 'fewer than half');
   assert.deepEqual(rows(going, going, 'other'), [], 'another queue may be back by then');
 });
-
-/** A device whose steps end when the test says so, one after the other. */
-class SteppedDevice {
-  readonly batches: (readonly SequenceInput[])[] = [];
-  #ends: (() => void)[] = [];
-  #changed: (() => void) | undefined;
-
-  wrap = (inner: Backend): Backend =>
-    wrapBackend(inner, {
-      forward: async (batch: readonly SequenceInput[]) => {
-        this.batches.push(batch);
-        const computed = inner.forward(batch);
-        await new Promise<void>((resolve) => {
-          this.#ends.push(resolve);
-          this.#changed?.();
-        });
-        return computed;
-      },
-    });
-
-  get underWay(): number {
-    return this.#ends.length;
-  }
-
-  end(): void {
-    this.#ends.shift()?.();
-  }
-
-  /** Resolves when `batches` steps have been handed over in all. */
-  async reaches(batches: number): Promise<void> {
-    while (this.batches.length < batches)
-      await new Promise<void>((resolve) => {
-        this.#changed = resolve;
-      });
-  }
-}
 
 function startRun(inferlet: DeviceClient, queue: number, token: number, maxTokens: number): RunHandle {
   const pages = must(inferlet.allocatePages(queue, Math.ceil(maxTokens / 8)));

@@ -12,6 +12,7 @@ import type { FrameWriter } from '../protocol/words.ts';
 import type { HostCall } from './call.ts';
 import type { Meter } from './meter.ts';
 import { EMBED_LIMITS, LEAST_PENDING_BYTES, MAX_PENDING_BYTES, MAX_PENDING_CALLS } from './model.ts';
+import { StepTrail } from './step-trail.ts';
 
 /** Owner and limits of a space. */
 export interface InferletOwner extends SpaceOwner {
@@ -155,6 +156,7 @@ export class ModelSpace {
 export class HostQueue {
   readonly space: ModelSpace;
   readonly order: BatchQueue;
+  readonly trail = new StepTrail();
   /** First error since the last `synchronize`. */
   failure: HandlerError | undefined;
   #isStopped = false;

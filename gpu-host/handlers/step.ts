@@ -20,7 +20,7 @@ const NO_TOKENS = new Uint32Array(0);
 
 /** `step` of `wit/fused.wit`: embed, forward and sample (or distributions) in one call. */
 export class StepCall extends DeviceCall {
-  readonly #request: StepRequest;
+  readonly request: StepRequest;
   readonly #model: ModelContext;
   readonly #unplanned: Unplanned;
   #plan: ForwardPlan | undefined;
@@ -35,19 +35,19 @@ export class StepCall extends DeviceCall {
 
   constructor(queue: HostQueue, id: number, request: StepRequest, model: ModelContext, hold?: AdapterHold) {
     super('forward', queue, id, hold);
-    this.#request = request;
+    this.request = request;
     this.#model = model;
     this.#unplanned = new Unplanned(queue.space.pages, model);
   }
 
   override get tokens(): number {
     if (this.#plan) return this.#plan.left;
-    const { tokens } = this.#request;
+    const { tokens } = this.request;
     return this.#unplanned.inputs(tokens.length, () => this.#wellFormed());
   }
 
   override get pagesAhead(): PagesAhead | undefined {
-    const { tokens, adapter } = this.#request;
+    const { tokens, adapter } = this.request;
     if (this.#plan) return this.#unplanned.pagesLeft(this.#plan, tokens, adapter);
     return this.#unplanned.pagesAhead(tokens.length, adapter, () => this.#wellFormed());
   }
@@ -56,8 +56,13 @@ export class StepCall extends DeviceCall {
     return this.#tokens.length > 0;
   }
 
+  /** The sampled token, once the call is done; undefined when it gave none, or several. */
+  get token(): number | undefined {
+    return this.#row === 1 && this.#tokens.length === 1 ? this.#tokens[0] : undefined;
+  }
+
   override chunkable(): boolean {
-    const { outPages, positions, mask } = this.#request;
+    const { outPages, positions, mask } = this.request;
     return isChunkable(outPages.length, positions, mask);
   }
 
@@ -67,7 +72,7 @@ export class StepCall extends DeviceCall {
     this.#plan ??= this.#makePlan();
     const plan = this.#plan;
     const count = whole ? plan.left : Math.min(granted, plan.left);
-    const all = this.#request.tokens;
+    const all = this.request.tokens;
     const tokens = count === all.length ? all : all.subarray(plan.done, plan.done + count);
     return plan.begin(count, { kind: 'tokens', tokens }, this.#output(plan, count));
   }
@@ -77,6 +82,7 @@ export class StepCall extends DeviceCall {
     if (output.kind === 'top') this.#take(plan, output);
     plan.commit();
     if (plan.left > 0) return 'more';
+    this.hostQueue.trail.took(this.request, this.token);
     this.reply(() =>
       encodeStepResult(this.hostQueue.space.port.writer, this.id, {
         tokens: this.#tokens,
@@ -91,15 +97,21 @@ export class StepCall extends DeviceCall {
     this.#plan?.rollback();
   }
 
+  /** Undoes `prepare`: the call goes with a later step. */
+  unprepare(): void {
+    this.rollback();
+    this.#plan = undefined;
+  }
+
   /** The output request for the next `count` inputs. */
   #output(plan: ForwardPlan, count: number): OutputRequest {
     const end = plan.done + count;
-    const rows = Math.max(0, Math.min(count, end - (this.#request.tokens.length - this.#rows)));
+    const rows = Math.max(0, Math.min(count, end - (this.request.tokens.length - this.#rows)));
     if (rows === 0) return { kind: 'none' };
-    const { allowed, output } = this.#request;
+    const { allowed, output } = this.request;
     const draws = output.tag === 'sample' ? drawsOf(output.val, plan.positions.subarray(end - rows, end)) : undefined;
     const words = allowed ? allowed.length / this.#rows : 0;
-    const firstRow = this.#rows - (this.#request.tokens.length - end) - rows;
+    const firstRow = this.#rows - (this.request.tokens.length - end) - rows;
     return {
       kind: 'top',
       rows,
@@ -115,7 +127,7 @@ export class StepCall extends DeviceCall {
     const { topK, tokens, logProbabilities, drawn } = top;
     const rows = drawn?.length ?? tokens.length / topK;
     const first = plan.done + plan.reserved - rows;
-    const { output } = this.#request;
+    const { output } = this.request;
     for (let row = 0; row < rows; row++) {
       const offset = row * topK;
       if (output.tag === 'sample') {
@@ -134,7 +146,7 @@ export class StepCall extends DeviceCall {
   }
 
   #makePlan(): ForwardPlan {
-    const { tokens, positions } = this.#request;
+    const { tokens, positions } = this.request;
     if (tokens.length === 0) throw fault('invalid-argument', 'a step without tokens');
     if (tokens.length !== positions.length) {
       throw fault(
@@ -149,18 +161,18 @@ export class StepCall extends DeviceCall {
   }
 
   #wellFormed(): ForwardRequest | undefined {
-    const { tokens, positions } = this.#request;
+    const { tokens, positions } = this.request;
     return tokens.length === positions.length ? this.#ask() : undefined;
   }
 
   #ask(): ForwardRequest {
-    const { tokens, positions, inPages, outPages, mask, output, adapter } = this.#request;
-    const rows = output.tag === 'none' ? 0 : this.#request.rows;
+    const { tokens, positions, inPages, outPages, mask, output, adapter } = this.request;
+    const rows = output.tag === 'none' ? 0 : this.request.rows;
     return { positions, inPages, outPages, mask, tokens, rows, keepsParts: false, adapter };
   }
 
   #checkOutput(): void {
-    const { output, rows, tokens, allowed } = this.#request;
+    const { output, rows, tokens, allowed } = this.request;
     if (output.tag === 'none') {
       if (allowed) throw fault('invalid-argument', 'a token mask for a step without output');
       return;
@@ -192,11 +204,11 @@ export class StepCall extends DeviceCall {
 
   override visitKeys(visit: KeyVisitor): void {
     // Written pages first: a page that is both written and read needs no second look.
-    for (const page of this.#request.outPages) visit(pageKey(page), 'fill');
-    for (const page of this.#request.inPages) visit(pageKey(page), 'read');
+    for (const page of this.request.outPages) visit(pageKey(page), 'fill');
+    for (const page of this.request.inPages) visit(pageKey(page), 'read');
   }
 
   protected override poison(cause: HandlerError): void {
-    this.hostQueue.space.pages.fail(this.#request.outPages, cause, this.hostQueue);
+    this.hostQueue.space.pages.fail(this.request.outPages, cause, this.hostQueue);
   }
 }

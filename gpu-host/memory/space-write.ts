@@ -21,6 +21,22 @@ export function slotsIn({ pageSize }: PagePool, rooms: readonly Mapping[], count
 }
 
 /**
+ * The physical slot that the next input of a call would fill, on a page that is on the device and that only this inferlet holds. Undefined when
+ * there is none: the call would move a page first, or fail.
+ */
+export function emptySlot(space: PageSpace, addresses: Uint32Array): number | undefined {
+  const { fullBits, pageSize } = space.pool;
+  for (const address of addresses) {
+    const page = space.pageAt(address);
+    if (page?.filled === fullBits) continue;
+    if (!page || page.frame < 0 || page.references > 1) return undefined;
+    for (let slot = 0; slot < pageSize; slot++)
+      if ((page.filled & (1 << slot)) === 0) return page.frame * pageSize + slot;
+  }
+  return undefined;
+}
+
+/**
  * The mappings of `addresses` whose pages have the first `count` empty slots; they need be neither resident nor writable.
  * @throws CallFault `context-overflow` when there are fewer, `invalid-argument` when an address is named twice, `limit-exceeded`
  */

@@ -297,6 +297,11 @@ export class PageSpace {
     return this.#lookup(address);
   }
 
+  /** The page behind an address; undefined when it is not held, or a failed call should have filled it. */
+  pageAt(address: number): Page | undefined {
+    return this.failures.of(address) ? undefined : this.#mappings.get(address)?.page;
+  }
+
   /** As `peek`, for all addresses from index `first` on. */
   peekAll(addresses: Uint32Array, first = 0): Mapping[] {
     const mappings: Mapping[] = [];

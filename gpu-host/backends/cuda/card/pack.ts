@@ -32,10 +32,10 @@ const STOOD_IN: Readonly<Record<string, readonly string[]>> = {
   esbuild: ['build', 'transform'],
   'componentize-qjs': ['componentize'],
 };
-/** Optional parts of packages, and files that only developers read. */
+/** Optional parts of packages, files that only developers read, and programs for other systems. */
 const LEFT_OUT = ['binaryen', 'oxc-minify', 'node'];
 const DEAD_WEIGHT =
-  /\.(map|md|markdown|d\.ts|d\.mts|d\.cts|ts|mts|cts|flow)$|\/(test|tests|docs|example|examples|benchmark)\//;
+  /\.(map|md|markdown|d\.ts|d\.mts|d\.cts|ts|mts|cts|flow)$|\/(test|tests|docs|example|examples|benchmark)\/|\/prebuilds\/(?!linux-x64)/;
 /** Packages that the tests and the addon's compilation need. */
 const TEST_PACKAGES = ['fast-check', 'node-api-headers'];
 /** Libraries that every system has. */

@@ -1,7 +1,8 @@
 /**
- * `node gpu-host/backends/cuda/card/platform-tax.ts --harness FILE [--shape 8B] [--clients 32] [--context 1024] [--component decode.wasm] [--json FILE]`:
- * measures inferlets' time per token through the whole platform, decoding side by side, over the same step of the engine alone
- * (`cuda-harness bench`), in turn. It first writes random weights of a true shape. It also needs Redis and a built component.
+ * `node gpu-host/backends/cuda/card/platform-tax.ts --harness FILE [--shape 8B] [--clients 32] [--context 1024] [--sandboxes 1]
+ * [--component decode.wasm] [--json FILE]`: measures inferlets' time per token through the whole platform, decoding side by side, over the same
+ * step of the engine alone (`cuda-harness bench`), in turn. It first writes random weights of a true shape. It also needs Redis and a built
+ * component. The last columns say where a step's time goes: on the device, waiting for guests, and processor time by process.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -13,6 +14,7 @@ import type { Readable, Writable } from 'node:stream';
 import { parseArgs } from 'node:util';
 import { aheadShare } from '#gpu-host/protocol/host.ts';
 import { connectStats, startTogether } from '#test/bench/clients.ts';
+import { processesOf } from '#test/bench/process-usage.ts';
 import { formatSpread, type Spread, spread, table } from '#test/bench/statistics.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 import { SHAPES, writeRandomShape } from './random-shape.ts';
@@ -61,6 +63,7 @@ async function main(): Promise<void> {
       context: { type: 'string', default: '1024' },
       steps: { type: 'string', default: '192' },
       rounds: { type: 'string', default: '3' },
+      sandboxes: { type: 'string', default: '1' },
       component: { type: 'string', default: join(ROOT, 'test/inferlets/decode.ts') },
       model: { type: 'string' },
       json: { type: 'string' },
@@ -83,7 +86,7 @@ async function main(): Promise<void> {
     await using platform = await Platform.start({
       functions: false,
       // All inferlets have the same prompt: with the prefix cache they would share its pages, and a step would read less than the harness's.
-      config: `[[model]]\nname = "random"\nsource = "file:${model}"\nbackend = "cuda"\npages = ${pages}\nmax_batch_tokens = 2048\nprefix_cache = false\n`,
+      config: `[runtime]\nsandboxes_per_tenant = ${values.sandboxes}\n\n[[model]]\nname = "random"\nsource = "file:${model}"\nbackend = "cuda"\npages = ${pages}\nmax_batch_tokens = 2048\nprefix_cache = false\n`,
     });
     process.stderr.write(`the platform serves: ${seconds(beganMs)}\n`);
     const deployed = await platform.pie(['deploy', component, '--name', 'decode', '--json']);
@@ -96,6 +99,9 @@ async function main(): Promise<void> {
     const bareMs: number[] = [];
     const perToken = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
     const ahead = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
+    const deviceMs = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
+    const graceMs = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
+    const processUs = Object.fromEntries(WAYS.map((way) => [way, new Map<string, number>()]));
     const batch: number[] = [];
     try {
       for (let round = 0; round <= rounds; round++) {
@@ -105,15 +111,21 @@ async function main(): Promise<void> {
         if (round > 0) bareMs.push(bare.wallMs.mean);
         for (const way of WAYS) {
           const inputs = Array.from({ length: clients }, () => ({ way, context: prompt, steps }));
+          let before = new Map<string, number>();
           const outputs = await startTogether<Decoded>(platform, 'decode', inputs, async () => {
             await stats.stats({ reset: true });
+            before = processorUs(platform);
           });
+          const now = processorUs(platform);
           const [after] = (await stats.stats()).models;
           if (after === undefined || after.prefix.hitTokens > 0) throw new Error('the inferlets share pages');
           if (round === 0) continue; // Warm.
           perToken[way]?.push(Math.max(...outputs.map(({ elapsedMs }) => elapsedMs)) / steps);
           batch.push(after.meanBatchSize);
           ahead[way]?.push(aheadShare(after));
+          deviceMs[way]?.push(after.deviceBusyMs / after.batches);
+          graceMs[way]?.push(after.graceMs / after.batches);
+          for (const [name, us] of now) processUs[way]?.set(name, (us - (before.get(name) ?? 0)) / steps);
         }
         process.stderr.write(`round ${round}: ${seconds(beganMs)}\n`);
       }
@@ -126,6 +138,9 @@ async function main(): Promise<void> {
       ratio: ratios(perToken[way] ?? [], bareMs),
       aim: AIMS[way],
       aheadShare: spread(ahead[way] ?? []),
+      deviceMs: spread(deviceMs[way] ?? []),
+      graceMs: spread(graceMs[way] ?? []),
+      processUs: Object.fromEntries(processUs[way] ?? []),
     }));
     const report = {
       shape,
@@ -137,21 +152,46 @@ async function main(): Promise<void> {
       rows,
     };
     if (values.json !== undefined) await writeFile(values.json, JSON.stringify(report));
-    const header = ['way', 'ms a token', 'bare step, ms', 'ratio', 'aim', 'steps ahead'];
-    const cells = rows.map(({ way, perTokenMs, ratio, aim, aheadShare }) => [
+    const header = [
+      'way',
+      'ms a token',
+      'bare step, ms',
+      'ratio',
+      'aim',
+      'steps ahead',
+      'device, ms',
+      'for guests, ms',
+    ];
+    const cells = rows.map(({ way, perTokenMs, ratio, aim, aheadShare, deviceMs, graceMs }) => [
       way,
       formatSpread(perTokenMs, 3),
       formatSpread(report.bareMs, 3),
       formatSpread(ratio, 3),
       `≤ ${aim}`,
       `${Math.round(100 * aheadShare.median)} %`,
+      formatSpread(deviceMs, 3),
+      formatSpread(graceMs, 3),
     ]);
+    for (const { way, processUs: each } of rows)
+      process.stdout.write(
+        `${way}: processor time a step, last round: ${Object.entries(each)
+          .filter(([, us]) => us >= 1)
+          .map(([name, us]) => `${name} ${us.toFixed(0)} µs`)
+          .join(', ')}\n`,
+      );
     process.stdout.write(
       `${clients} inferlets, ${shape}, random weights; mean batch ${report.meanBatch.median.toFixed(1)}\n${table(header, cells)}\n`,
     );
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
+}
+
+/** Processor time of the platform's processes by their names, µs; those of one name are one sum. */
+function processorUs(platform: Platform): Map<string, number> {
+  const sums = new Map<string, number>();
+  for (const { name, work } of processesOf(platform.processes)) sums.set(name, (sums.get(name) ?? 0) + work.cpuUs);
+  return sums;
 }
 
 function ratios(perToken: readonly number[], bare: readonly number[]): Spread {

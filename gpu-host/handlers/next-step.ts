@@ -1,0 +1,118 @@
+import type { SequenceInput, TopRequest } from '../backends/backend.ts';
+import { emptySlot } from '../memory/space-write.ts';
+import type { StepRequest } from '../protocol/calls.ts';
+import { drawsOf } from './sampler.ts';
+import type { HostQueue } from './space.ts';
+import { StepCall } from './step.ts';
+import { continuesStep, isPlainStep } from './step-trail.ts';
+
+/** A step that its inferlet will probably ask for: one input, which continues the step before it with that one's token. */
+export class NextStep {
+  readonly hostQueue: HostQueue;
+  readonly sequence: SequenceInput;
+  #before: StepCall | NextStep | undefined;
+  #call: StepCall | undefined;
+
+  private constructor(before: StepCall | NextStep, sequence: SequenceInput) {
+    this.hostQueue = before.hostQueue;
+    this.sequence = sequence;
+    this.#before = before;
+  }
+
+  /**
+   * The step after `before`, which is prepared and whose token is in row `row` of its batch's results. Undefined when that is no plain step, or
+   * when the place of the next keys is not certain: there is no empty slot on a page that is the inferlet's alone.
+   */
+  static after(
+    before: StepCall | NextStep,
+    under: SequenceInput,
+    row: number,
+    contextLength: number,
+  ): NextStep | undefined {
+    const { request } = before;
+    const [at] = under.positions;
+    const [written] = under.writes;
+    if (!request || !isPlainStep(request) || at === undefined || written === undefined) return undefined;
+    if (under.mask !== 'causal' || under.output.kind !== 'top' || at + 1 >= contextLength) return undefined;
+    const slot = emptySlot(before.hostQueue.space.pages, request.outPages);
+    if (slot === undefined) return undefined;
+    const context = new Uint32Array(under.context.length + 1);
+    context.set(under.context);
+    context[under.context.length] = written;
+    return new NextStep(before, {
+      inputs: { kind: 'picked', rows: Uint32Array.of(row) },
+      positions: Uint32Array.of(at + 1),
+      context,
+      mask: 'causal',
+      writes: Uint32Array.of(slot),
+      output: outputAt(under.output, request, at + 1),
+    });
+  }
+
+  /** The request of the call that took the step; undefined until then. */
+  get request(): StepRequest | undefined {
+    return this.#call?.request;
+  }
+
+  /** The token that the step gave to its call; undefined until then. */
+  get token(): number | undefined {
+    return this.#call?.token;
+  }
+
+  /** True when a call of the queue can go, whatever it asks for. */
+  get hasReadyCall(): boolean {
+    return this.hostQueue.order.front?.state === 'ready';
+  }
+
+  /** The call that asks for this step, if it has come and is ready to go. */
+  find(): StepCall | undefined {
+    const { front } = this.hostQueue.order;
+    const { token, request } = this.#before ?? {};
+    if (!(front instanceof StepCall) || front.state !== 'ready' || !request || token === undefined) return undefined;
+    return continuesStep(request, token, front.request) && this.#fits(front.request) ? front : undefined;
+  }
+
+  /** True when preparing a call with these pages changes nothing in memory: the device may be busy with the step after this one. */
+  #fits({ inPages, outPages }: StepRequest): boolean {
+    const { pages } = this.hostQueue.space;
+    if (emptySlot(pages, outPages) !== this.sequence.writes[0]) return false;
+    return inPages.every((address) => (pages.pageAt(address)?.frame ?? -1) >= 0);
+  }
+
+  /** True when `prepared`, which is how the call would go to the device now, is what was computed. */
+  is({ positions, context, mask, writes }: SequenceInput): boolean {
+    const { sequence } = this;
+    return (
+      mask === 'causal' &&
+      isSame(positions, sequence.positions) &&
+      isSame(writes, sequence.writes) &&
+      isSame(context, sequence.context)
+    );
+  }
+
+  /** The call takes the result. */
+  take(call: StepCall): void {
+    this.#call = call;
+    this.hostQueue.trail.guessed(true);
+    // A long chain of guesses must not stay in memory.
+    this.#before = undefined;
+  }
+
+  /** Records that the step was computed in vain. */
+  missed(): void {
+    this.hostQueue.trail.guessed(false);
+  }
+}
+
+/** The output of the same sampler at another position. */
+function outputAt(output: TopRequest, { output: asked }: StepRequest, position: number): TopRequest {
+  const draws = asked.tag === 'sample' ? drawsOf(asked.val, [position]) : undefined;
+  const { topK, tokensOnly = false } = output;
+  return { kind: 'top', rows: 1, topK, tokensOnly, ...(draws ? { draws } : {}) };
+}
+
+function isSame(a: Uint32Array, b: Uint32Array): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}

@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { StepRequest } from '../protocol/calls.ts';
+import { GREEDY, NONE } from '../testing/host.ts';
+import { continuesStep, StepTrail } from './step-trail.ts';
+
+const PAGES = Uint32Array.of(1, 2);
+
+function stepAt(position: number, token: number, changes: Partial<StepRequest> = {}): StepRequest {
+  return {
+    ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(position), inPages: PAGES, outPages: PAGES },
+    ...{ mask: undefined, rows: 1, output: { tag: 'sample', val: GREEDY }, ...changes },
+  };
+}
+
+/** Steps of an inferlet, each with the token 7, of which each guessed one is in vain. */
+function guessesInVain(steps: number): number[] {
+  const trail = new StepTrail();
+  const at: number[] = [];
+  for (let position = 0; position < steps; position++) {
+    if (trail.isSteady) {
+      at.push(position);
+      trail.guessed(false);
+    }
+    trail.took(stepAt(position, 7), 7);
+  }
+  return at;
+}
+
+describe('continuesStep', () => {
+  it('is true for the token, at the next position, by the same sampler', () => {
+    const prompt = stepAt(0, 0, { tokens: Uint32Array.of(1, 2, 3), positions: Uint32Array.of(0, 1, 2) });
+    assert.ok(continuesStep(prompt, 9, stepAt(3, 9)));
+    assert.ok(continuesStep(stepAt(3, 9), 5, stepAt(4, 5, { inPages: NONE, outPages: NONE })));
+  });
+
+  it('is false for anything else', () => {
+    const last = stepAt(3, 9);
+    const others: Record<string, StepRequest> = {
+      token: stepAt(4, 6),
+      position: stepAt(5, 5),
+      inputs: stepAt(4, 5, { tokens: Uint32Array.of(5, 5), positions: Uint32Array.of(4, 5) }),
+      sampler: stepAt(4, 5, { output: { tag: 'sample', val: { ...GREEDY, seed: 1 } } }),
+      output: stepAt(4, 5, { output: { tag: 'distributions', val: 3 } }),
+      rows: stepAt(4, 5, { rows: 0 }),
+      mask: stepAt(4, 5, { mask: { rowLengths: NONE, runs: NONE } }),
+      allowed: stepAt(4, 5, { allowed: NONE }),
+      adapter: stepAt(4, 5, { adapter: 'tone' }),
+    };
+    for (const [what, other] of Object.entries(others)) assert.equal(continuesStep(last, 5, other), false, what);
+  });
+});
+
+describe('StepTrail', () => {
+  it('is steady after two steps that continued the ones before them', () => {
+    const trail = new StepTrail();
+    const steady = [0, 1, 2, 3].map((position) => {
+      trail.took(stepAt(position, 7), 7);
+      return trail.isSteady;
+    });
+    assert.deepEqual(steady, [false, false, true, true]);
+    trail.took(stepAt(9, 7), 7);
+    assert.equal(trail.isSteady, false, 'a jump');
+    trail.took(stepAt(10, 7), undefined);
+    trail.took(stepAt(11, 7), 7);
+    assert.equal(trail.isSteady, false, 'a step without a token');
+  });
+
+  it('is steady at once after one guess in vain, and later the more there were in a row', () => {
+    assert.deepEqual(guessesInVain(60), [3, 4, 6, 12, 26, 40, 54]);
+  });
+
+  it('forgets guesses in vain after a right one', () => {
+    const trail = new StepTrail();
+    for (let position = 0; position < 3; position++) trail.took(stepAt(position, 7), 7);
+    for (let i = 0; i < 3; i++) trail.guessed(false);
+    assert.equal(trail.isSteady, false);
+    for (let position = 3; !trail.isSteady; position++) trail.took(stepAt(position, 7), 7);
+    trail.guessed(true);
+    trail.guessed(false);
+    assert.ok(trail.isSteady);
+  });
+});
