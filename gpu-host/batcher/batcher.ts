@@ -193,7 +193,7 @@ export class Batcher {
     return this.#departure.expectsWithin(WATCH_MS, nowMs);
   }
 
-  /** True when no call but those of the batch can go, and the policy waits for none. With `own`: when at most as many can go. */
+  /** True when no call but the batch's can go, and the policy waits for none. With `own`: when at most as many can go, whatever it waits for. */
   isAlone(nowMs: number, own?: number): boolean {
     if (this.waiting > (own ?? 0) || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
     return own !== undefined || !this.#departure.gathers(nowMs);
@@ -205,9 +205,9 @@ export class Batcher {
     this.#leave(call);
   }
 
-  /** Call when one of several steps of the batch on the device is done and the next one has begun. */
-  stepped(nowMs: number): void {
-    this.#latency.stepped(nowMs - this.#startedMs);
+  /** Call when one of several steps of the batch on the device is done and the next one has begun. The device was idle for `idleMs` before. */
+  stepped(nowMs: number, idleMs = 0): void {
+    this.#latency.stepped(nowMs - idleMs - this.#startedMs);
     this.#startedMs = nowMs;
   }
 

@@ -59,15 +59,16 @@ export class BatchRunner {
     this.#turns = turns;
     this.#guesses = new GuessedSteps(context, {
       ...turns,
-      lingered: async (ms) => {
-        const startedMs = performance.now();
-        await turns.lingered(ms);
-        stats.graceMs += performance.now() - startedMs;
-      },
       prepare: (call) => this.#sequence(call, 1),
       charge: (step) => this.#charge(step, payerOf),
       accept: (step, startedMs) => this.#acceptStep(step, startedMs, undefined, new Set()),
-      acceptLate: ({ call, grant }, output) => this.#accept(call, grant, output, new Set(), false),
+      acceptLate: ({ call, grant }, output) => {
+        stats.waited(0);
+        this.#accept(call, grant, output, new Set(), false);
+      },
+      vain: () => {
+        stats.vainGuesses++;
+      },
       compute: (parts) => this.#compute(parts, new Set(), false),
     });
   }

@@ -194,3 +194,19 @@ test('never idles while a model wants a step, and gives a model its part beside 
     assert.ok(steady.usedMs >= entitledMs - slack, `seed ${seed}: ${steady.usedMs} of ${entitledMs}`);
   }
 });
+
+test('a model that wants the device wakes the one that uses it, which may wait for calls with the device idle', () => {
+  const share = new DeviceShare();
+  const woken: string[] = [];
+  const [first, second] = ['first', 'second'].map((name) =>
+    share.join(
+      () => [name],
+      () => woken.push(name),
+    ),
+  ) as [DeviceTurns, DeviceTurns];
+  first.begin(1);
+  assert.deepEqual(woken, []);
+  assert.ok(second.mustWait());
+  assert.deepEqual(woken, ['first']);
+  assert.ok(first.isContended());
+});

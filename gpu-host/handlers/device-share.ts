@@ -29,7 +29,7 @@ export interface DeviceTurns {
 interface Place {
   /** Tenants whose calls can use the device now or do so; one may come more than once. */
   readonly tenants: () => Iterable<string>;
-  /** Called when another model's step has ended. */
+  /** Called when another model's step has ended, or when another model wants the device. */
   readonly ended: () => void;
   /** True when the model had to wait when it last asked. */
   waits: boolean;
@@ -116,6 +116,8 @@ export class DeviceShare {
       // Steps that overlap would pay for each other's time.
       const goesFirst = other.weight > 0 || this.#start(other) < this.#start(me);
       if (isAtWork && goesFirst && wants(other)) waits = true;
+      // The other model may wait for calls of its own with the device idle.
+      if (other.weight > 0) other.ended();
     }
     me.waits = waits;
     if (waits) me.signs++;

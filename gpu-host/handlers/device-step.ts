@@ -21,7 +21,7 @@ export type ComputedStep = Pick<DeviceStep, 'parts' | 'outputs' | 'rows' | 'isAh
 /** A step on the device, from when it is handed over. */
 export class DeviceStep<P extends StepRow = StepPart> {
   readonly parts: readonly P[];
-  /** True when the step takes tokens of the step before it, which was under way. */
+  /** True when the step takes tokens that the step before it picks on the device. */
   readonly isAhead: boolean;
   /** Time of the hand-over, and time when the host knew that the step had ended; 0 until then. */
   readonly submittedMs: number;

@@ -217,14 +217,14 @@ export class ModelEngine {
         !this.#turns.isContended() &&
         this.batcher.isAlone(performance.now(), own),
       called: (end) => this.#pause.until(end),
-      lingered: (ms) => {
+      lingered: async (ms) => {
         this.#flush();
-        return this.#pause.wait(ms);
+        this.stats.graceMs += await this.#pause.linger(ms);
       },
       adopt: (call) => this.batcher.adopt(call),
       computed: () => this.memory.stepped(),
       stepped: async () => {
-        this.batcher.stepped(performance.now());
+        this.batcher.stepped(performance.now(), this.#pause.takeLingeredMs());
         this.#flush();
         await nextTurn();
       },
@@ -371,7 +371,7 @@ export class ModelEngine {
       const startedMs = performance.now();
       await this.#runner.run(decision.batch);
       this.#turns.end(performance.now() - startedMs);
-      this.batcher.ended(performance.now());
+      this.batcher.ended(performance.now() - this.#pause.takeLingeredMs());
       this.#spaces.releaseClosed();
       this.#instants.run();
       this.#flush();

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DeviceClient, GpuHostConnection, Sampler } from '../protocol/client.ts';
-import { GREEDY, must, Oracle, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { GREEDY, must, NONE, Oracle, range, startTestHost, type TestHost } from '../testing/host.ts';
 import { SteppedDevice } from '../testing/stepped-device.ts';
 import { PROMPT } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
@@ -212,6 +212,77 @@ test('a call of another inferlet waits for at most the guessed step under way', 
     assert.deepEqual(stepper.text.slice(PROMPT.length), await oracle.greedy(PROMPT, 5));
     await ending(other.inferlet.close());
   });
+});
+
+test('a call that asks for anything else does not wait for one that cannot come', async (t) => {
+  await withStepper(async ({ device, stepper, connection }) => {
+    stepper.text.push(5);
+    const told = stepper.step(2);
+    await connection.stats();
+    // The clock stands still: a wait would not end.
+    const nowMs = performance.now() + 100;
+    const clock = t.mock.method(performance, 'now', () => nowMs);
+    device.end();
+    await device.reaches(6);
+    clock.mock.restore();
+    device.free();
+    await told;
+  });
+});
+
+/** Lets a stepper and another inferlet, which does `beside`, go on in the same steps. @returns the number of guessed steps until it is done */
+async function guessesBeside(
+  beside: (other: Stepper, round: number, device: SteppedDevice) => Promise<unknown>,
+  rounds: number,
+): Promise<number> {
+  const device = new SteppedDevice();
+  await using host = await startTestHost({ wrap: device.wrap, model: { maxBatchTokens: 8 } });
+  const connection = await host.connect();
+  const [one, other] = [1, 2].map((arrival) => {
+    const inferlet = connection.openInferlet({ id: `${arrival}`, maxPages: 20, arrival });
+    return new Stepper(inferlet, PROMPT.slice(0, 3));
+  }) as [Stepper, Stepper];
+  const second = await host.connect();
+  try {
+    await device.endUntil(second, one.step(3));
+    for (let round = 0; round < rounds; round++)
+      await device.endUntil(second, Promise.all([one.step(), beside(other, round, device)]));
+    return device.guesses;
+  } finally {
+    device.free();
+  }
+}
+
+test('no step is guessed beside a call that cannot be guessed', async () => {
+  const probe = (other: Stepper) =>
+    other.inferlet.ask(other.queue, {
+      op: 'step',
+      request: {
+        ...{
+          tokens: Uint32Array.of(5),
+          positions: Uint32Array.of(0),
+          inPages: NONE,
+          outPages: NONE,
+          mask: undefined,
+          rows: 1,
+        },
+        output: { tag: 'distributions', val: 2 },
+      },
+    });
+  assert.equal(await guessesBeside(probe, 10), 0);
+});
+
+test('no step is guessed beside a prompt that has parts left', async () => {
+  let guesses: number | undefined;
+  const prompt = async (other: Stepper, round: number, device: SteppedDevice): Promise<void> => {
+    if (round !== 1) return;
+    for (let i = 0; i < 6; i++) other.text.push(...PROMPT);
+    void other.step(other.text.length).then(() => {
+      guesses = device.guesses;
+    });
+  };
+  await guessesBeside(prompt, 14);
+  assert.equal(guesses, 0);
 });
 
 test('two queues that fill the same page take no guess of each other', async () => {

@@ -1,21 +1,22 @@
 import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import { graceMs } from '../batcher/policies/adaptive.ts';
 import type { DeviceCall, HostCall, ModelContext } from './call.ts';
 import { type ComputedStep, DeviceStep, type StepPart } from './device-step.ts';
 import { NextStep } from './next-step.ts';
 import { StepCall } from './step.ts';
 
-/** Least share of a step's rows whose next step is guessed: the inferlets of the others may have to wait for one step more. */
-const LEAST_SHARE = 7 / 8;
-/** Maximum milliseconds for which a guessed step that has ended waits for its calls, while nothing else can go. */
+/** Maximum milliseconds for which a guessed step that has ended waits for its calls, while no other call can go. */
 const MOST_LATE_MS = 20;
-/** The same once other calls of its inferlets can go, at most as long as the step took. */
-const MOST_AHEAD_MS = 4;
+/** Bounds of that wait once other calls of its inferlets can go. */
+const GRACE = { maxMs: 4, stepShare: 1 };
+/** Maximum guessed steps that follow each other: memory and the shares of other models change only after them. */
+const MOST_STEPS = 256;
 
 /** The engine and the batch runner, as the guesses see them. */
 export interface GuessTurns {
   /**
    * True when nothing but the calls of the batch wants the device or the memory, and no other call is expected soon. With `own`: when at most
-   * as many others can go now.
+   * as many other calls can go, whatever is expected.
    */
   isAlone(own?: number): boolean;
   /** Sends the results, and reads the frames that have arrived. */
@@ -34,18 +35,32 @@ export interface GuessTurns {
   accept(step: ComputedStep, startedMs: number): void;
   /** Hands out the result of a call that came after the end of its step. */
   acceptLate(part: StepPart, output: SequenceOutput): void;
+  /** Counts a row that was computed in vain. */
+  vain(): void;
   /** Computes prepared calls in a step of their own. */
   compute(parts: readonly StepPart[]): Promise<void>;
 }
 
 export type GuessedStep = DeviceStep<NextStep>;
 
+/** The rows of a guessed step whose calls have not come, with the places of their results. */
+type Awaited = Map<NextStep, number>;
+
+/** A call that has taken a row of a guessed step. */
+interface Taken {
+  readonly guess: NextStep;
+  readonly row: number;
+  readonly part: StepPart;
+}
+
 /**
  * Steps ahead of inferlets that see every token. An inferlet that has asked for some steps in a row, each with the token of the one before,
  * will probably ask for the next one, and the device computes that while the inferlet still reads the token. When the call comes, it is prepared
  * as always, and takes the result only if it would have gone to the device in exactly that form: same slots, position and sampler, and the
- * token that was picked. A wrong guess leaves no trace but its time, which its inferlet pays: the key and value that it wrote lie in a slot that
+ * token that was picked. A wrong guess costs its inferlet the time, and changes no result: the key and value that it wrote lie in a slot that
  * counts as empty. When all calls for a guessed step have come, the step after it is handed over.
+ *
+ * A step is guessed only if every call of the one before will probably go on so: a call that is left out would have to wait for it.
  */
 export class GuessedSteps {
   readonly #context: ModelContext;
@@ -56,63 +71,78 @@ export class GuessedSteps {
     this.#turns = turns;
   }
 
-  /** What the inferlets of a step under way will probably ask for next; empty when too few of them will. */
+  /** What the inferlets of a step under way will probably ask for next; empty when one of them may not, or someone else wants the device. */
   rowsAfter({ parts, failure }: DeviceStep): readonly NextStep[] {
-    const { ahead, config } = this.#context.backend;
-    if (ahead !== true || failure || !parts.every(({ call }) => call instanceof StepCall)) return [];
-    const rows: NextStep[] = [];
-    let row = 0;
-    for (const { call, sequence } of parts) {
-      const isSteady = call instanceof StepCall && call.hostQueue.trail.isSteady;
-      const next = isSteady && NextStep.after(call, sequence, row, config.contextLength);
-      if (next) rows.push(next);
-      if (sequence.output.kind === 'top') row += sequence.output.rows;
-    }
-    return rows.length >= LEAST_SHARE * parts.length ? rows : [];
+    if (this.#context.backend.ahead !== true || failure || !this.#turns.isAlone()) return [];
+    if (!parts.every(({ call }) => call instanceof StepCall && call.hostQueue.trail.isSteady)) return [];
+    return this.#rows(parts.map(({ call, sequence }) => ({ before: call as StepCall, under: sequence })));
   }
 
   /** Hands a guessed step over, unless someone else wants the device; a call that comes later waits for it. `own` is that of `isAlone`. */
   handOver(rows: readonly NextStep[], own?: number): GuessedStep | undefined {
-    if (rows.length === 0 || !this.#turns.isAlone(own)) return undefined;
-    // Two queues of one inferlet may fill one page. Only one of them can be right.
-    const slots = new Set(rows.map(({ sequence }) => sequence.writes[0]));
-    return slots.size === rows.length ? new DeviceStep(this.#context.backend, rows, true) : undefined;
+    return rows.length > 0 && this.#turns.isAlone(own) ? new DeviceStep(this.#context.backend, rows, true) : undefined;
   }
 
   /** Gives the guessed step to the calls that ask for it, and goes on guessing until one does not come in time. */
   async follow(first: GuessedStep): Promise<void> {
     let step: GuessedStep | undefined = first;
-    while (step) {
+    for (let left = MOST_STEPS; step; left--) {
       await this.#turns.stepped();
-      const awaited = new Set(step.parts.entries());
+      const awaited: Awaited = new Map(step.parts.map((part, row) => [part, row]));
       const taken: Taken[] = this.#take(awaited);
       while (awaited.size > 0 && step.endedMs === 0) {
         await this.#turns.called(step.ended);
         taken.push(...this.#take(awaited));
       }
-      let next: GuessedStep | undefined = awaited.size === 0 && !step.failure ? this.#handOverAfter(step) : undefined;
+      const mayGoOn = left > 1 && !step.failure;
+      let next: GuessedStep | undefined =
+        mayGoOn && awaited.size === 0 ? this.handOver(this.#rowsAfter(step)) : undefined;
       await step.ended;
       const startedMs = this.#turns.charge(step);
       if (step.failure) return this.#fail(step, taken, next);
       this.#give(step, taken, startedMs);
-      if (awaited.size > 0) next = await this.#linger(step, awaited);
-      for (const [, part] of awaited) part.missed();
+      if (awaited.size > 0) {
+        const own = await this.#linger(step, awaited);
+        if (mayGoOn && own !== undefined && awaited.size === 0) next = this.handOver(this.#rowsAfter(step), own);
+      }
+      this.#miss(awaited.keys());
       step = next;
     }
   }
 
+  /** What the inferlets of a guessed step will probably ask for next; empty unless all its calls have come. */
+  #rowsAfter({ parts }: GuessedStep): readonly NextStep[] {
+    return this.#rows(parts.map((part) => ({ before: part, under: part.prepared })));
+  }
+
+  /** The steps after these, in the order of their rows; empty unless each has one. */
+  #rows(
+    steps: readonly { readonly before: StepCall | NextStep; readonly under: SequenceInput | undefined }[],
+  ): readonly NextStep[] {
+    const { contextLength } = this.#context.backend.config;
+    const rows: NextStep[] = [];
+    for (const [row, { before, under }] of steps.entries()) {
+      const next = under && NextStep.after(before, under, row, contextLength);
+      if (!next) return [];
+      rows.push(next);
+    }
+    // Two queues of one inferlet may fill one page, and only one of them can be right. Calls of one queue follow each other.
+    const slots = new Set(rows.map(({ sequence }) => sequence.writes[0]));
+    const queues = new Set(rows.map(({ hostQueue }) => hostQueue));
+    return slots.size === rows.length && queues.size === rows.length ? rows : [];
+  }
+
   /** Prepares the calls that have come, if they ask for what was guessed. Other calls stay ready for the next batch. */
-  #take(awaited: Set<[number, NextStep]>): Taken[] {
+  #take(awaited: Awaited): Taken[] {
     const taken: Taken[] = [];
-    for (const entry of awaited) {
-      const [row, part] = entry;
+    for (const [part, row] of awaited) {
       const call = part.find();
       const sequence = call && this.#prepare(part, call);
       if (!sequence) continue;
       this.#turns.adopt(call);
-      part.take(call);
-      awaited.delete(entry);
-      taken.push({ row, part: { call, grant: { call, tokens: 1 }, sequence } });
+      part.take(call, sequence);
+      awaited.delete(part);
+      taken.push({ guess: part, row, part: { call, grant: { call, tokens: 1 }, sequence } });
     }
     return taken;
   }
@@ -128,55 +158,57 @@ export class GuessedSteps {
       // The next batch prepares the call again, and tells its inferlet what is wrong.
     }
     call.unprepare();
+    part.refuse(call);
     return undefined;
-  }
-
-  /** Hands over the step after a guessed one, whose calls have come. */
-  #handOverAfter({ parts }: GuessedStep, own?: number): GuessedStep | undefined {
-    const { contextLength } = this.#context.backend.config;
-    const rows = parts.flatMap((part, row) => NextStep.after(part, part.sequence, row, contextLength) ?? []);
-    return rows.length >= LEAST_SHARE * parts.length ? this.handOver(rows, own) : undefined;
   }
 
   #give(step: GuessedStep, taken: readonly Taken[], startedMs: number): void {
     const { isAhead, submittedMs, endedMs, rows } = step;
+    for (const { guess } of taken) guess.guessed(true);
     const parts = taken.map(({ part }) => part);
     const outputs = taken.map(({ row }) => step.outputs[row] as SequenceOutput);
     this.#turns.accept({ parts, outputs, rows, isAhead, submittedMs, endedMs }, startedMs);
   }
 
+  /** Records rows that were computed in vain. */
+  #miss(guesses: Iterable<NextStep>): void {
+    for (const guess of guesses) {
+      guess.guessed(false);
+      this.#turns.vain();
+    }
+  }
+
   /**
    * Waits for missing calls while nobody else wants the device: they need not be computed again, and inferlets that were together stay so.
-   * @returns the step after `step`, handed over when the wait has ended
+   * @returns the number of calls of these inferlets that can go now; undefined when someone else wants the device
    */
-  async #linger(step: GuessedStep, awaited: Set<[number, NextStep]>): Promise<GuessedStep | undefined> {
-    const aheadMs = Math.min(MOST_AHEAD_MS, step.endedMs - step.submittedMs);
+  async #linger(step: GuessedStep, awaited: Awaited): Promise<number | undefined> {
+    const stepMs = step.endedMs - step.submittedMs;
     let endMs = step.endedMs + MOST_LATE_MS;
-    for (;;) {
-      const own = step.parts.filter(({ hasReadyCall }) => hasReadyCall).length;
+    for (let own = 0; ; ) {
+      for (const { guess, row, part } of this.#take(awaited)) {
+        this.#turns.acceptLate(part, step.outputs[row] as SequenceOutput);
+        guess.guessed(own === 0);
+      }
+      // A queue whose next call asks for anything else has no call for this step.
+      const hopeful = [...awaited.keys()].filter(({ hasReadyCall }) => !hasReadyCall).length;
+      own = step.parts.filter(({ hasReadyCall }) => hasReadyCall).length;
       if (!this.#turns.isAlone(own)) return undefined;
       const nowMs = performance.now();
-      if (own > 0) endMs = Math.min(endMs, nowMs + aheadMs);
-      if (awaited.size === 0 || nowMs >= endMs) return this.#handOverAfter(step, own);
+      if (own > 0) endMs = Math.min(endMs, nowMs + graceMs(GRACE, own, hopeful, stepMs));
+      if (hopeful === 0 || nowMs >= endMs) return own;
       await this.#turns.lingered(endMs - nowMs);
-      for (const { row, part } of this.#take(awaited))
-        this.#turns.acceptLate(part, step.outputs[row] as SequenceOutput);
     }
   }
 
   /** Computes the calls of a failed step as if it had not been guessed. */
   async #fail(step: GuessedStep, taken: readonly Taken[], next: GuessedStep | undefined): Promise<void> {
-    for (const part of step.parts) part.missed();
+    this.#miss(step.parts);
     if (next) {
       await next.ended;
       this.#turns.charge(next);
+      this.#miss(next.parts);
     }
     if (taken.length > 0) await this.#turns.compute(taken.map(({ part }) => part));
   }
-}
-
-/** A call that has taken a row of a guessed step. */
-interface Taken {
-  readonly row: number;
-  readonly part: StepPart;
 }

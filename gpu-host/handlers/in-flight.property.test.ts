@@ -124,15 +124,21 @@ function stepByEmbeds(
 
 async function play(plot: Plot, seed: number, prefixCache: boolean) {
   const dice = new Dice(seed + 99);
+  let before: Promise<unknown> = Promise.resolve();
   await using host = await startTestHost({
     ...{ seed: 3, pageSize: PAGE_SIZE, pageCount: plot.pageCount, shape: { contextLength: 128 } },
     model: { prefixCache, maxBatchTokens: plot.maxBatchTokens },
     wrap: (inner) =>
       wrapBackend(inner, {
-        async forward(batch) {
-          for (let turns = dice.roll(6); turns > 0; turns--) await nextTurn();
-          if (plot.failsOneIn > 0 && dice.roll(plot.failsOneIn) === 0) throw new Error('the plot says so');
-          return inner.forward(batch);
+        forward(batch) {
+          // A device computes its steps in order.
+          const computed = before.then(async () => {
+            for (let turns = dice.roll(6); turns > 0; turns--) await nextTurn();
+            if (plot.failsOneIn > 0 && dice.roll(plot.failsOneIn) === 0) throw new Error('the plot says so');
+            return inner.forward(batch);
+          });
+          before = computed.catch(() => undefined);
+          return computed;
         },
       }),
   });
@@ -150,8 +156,8 @@ async function play(plot: Plot, seed: number, prefixCache: boolean) {
     }),
   );
   await checkAtRest(host, opened);
-  const { tokens, prefix } = host.host.stats().models[0]!;
-  return { tellings, oracle: await Oracle.of(host.model), tokens, hits: prefix.hitTokens };
+  const { tokens, vainGuesses = 0, prefix } = host.host.stats().models[0]!;
+  return { tellings, oracle: await Oracle.of(host.model), tokens: tokens - vainGuesses, hits: prefix.hitTokens };
 }
 
 /** Checks that every call was answered, every page is back or cached, and all device time was charged. */

@@ -12,6 +12,9 @@ export class NextStep {
   readonly sequence: SequenceInput;
   #before: StepCall | NextStep | undefined;
   #call: StepCall | undefined;
+  #prepared: SequenceInput | undefined;
+  /** A call that asks for another step. */
+  #refused: StepCall | undefined;
 
   private constructor(before: StepCall | NextStep, sequence: SequenceInput) {
     this.hostQueue = before.hostQueue;
@@ -20,8 +23,8 @@ export class NextStep {
   }
 
   /**
-   * The step after `before`, which is prepared and whose token is in row `row` of its batch's results. Undefined when that is no plain step, or
-   * when the place of the next keys is not certain: there is no empty slot on a page that is the inferlet's alone.
+   * The step after `before`, which is prepared as `under` and whose token is in row `row` of its batch's results. Undefined when that is no
+   * plain step, or when the place of the next keys is not certain: there is no empty slot on a page that is the inferlet's alone.
    */
   static after(
     before: StepCall | NextStep,
@@ -36,6 +39,7 @@ export class NextStep {
     if (under.mask !== 'causal' || under.output.kind !== 'top' || at + 1 >= contextLength) return undefined;
     const slot = emptySlot(before.hostQueue.space.pages, request.outPages);
     if (slot === undefined) return undefined;
+    // A copy, because the next call may be prepared in the memory of this one, and must be compared with what the device was given.
     const context = new Uint32Array(under.context.length + 1);
     context.set(under.context);
     context[under.context.length] = written;
@@ -59,6 +63,11 @@ export class NextStep {
     return this.#call?.token;
   }
 
+  /** How the call that took the step was prepared; undefined until then. */
+  get prepared(): SequenceInput | undefined {
+    return this.#prepared;
+  }
+
   /** True when a call of the queue can go, whatever it asks for. */
   get hasReadyCall(): boolean {
     return this.hostQueue.order.front?.state === 'ready';
@@ -68,6 +77,7 @@ export class NextStep {
   find(): StepCall | undefined {
     const { front } = this.hostQueue.order;
     const { token, request } = this.#before ?? {};
+    if (front === this.#refused) return undefined;
     if (!(front instanceof StepCall) || front.state !== 'ready' || !request || token === undefined) return undefined;
     return continuesStep(request, token, front.request) && this.#fits(front.request) ? front : undefined;
   }
@@ -90,17 +100,22 @@ export class NextStep {
     );
   }
 
-  /** The call takes the result. */
-  take(call: StepCall): void {
+  /** The call, which was prepared as `prepared`, takes the result. */
+  take(call: StepCall, prepared: SequenceInput): void {
     this.#call = call;
-    this.hostQueue.trail.guessed(true);
+    this.#prepared = prepared;
     // A long chain of guesses must not stay in memory.
     this.#before = undefined;
   }
 
-  /** Records that the step was computed in vain. */
-  missed(): void {
-    this.hostQueue.trail.guessed(false);
+  /** Remembers that the call asks for another step: preparing it takes long. */
+  refuse(call: StepCall): void {
+    this.#refused = call;
+  }
+
+  /** Records whether the guess was worth its time: its call came, and no other call waited for that. */
+  guessed(isRight: boolean): void {
+    this.hostQueue.trail.guessed(isRight);
   }
 }
 
@@ -112,7 +127,5 @@ function outputAt(output: TopRequest, { output: asked }: StepRequest, position: 
 }
 
 function isSame(a: Uint32Array, b: Uint32Array): boolean {
-  if (a.length !== b.length) return false;
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
-  return true;
+  return Buffer.from(a.buffer, a.byteOffset, a.byteLength).equals(Buffer.from(b.buffer, b.byteOffset, b.byteLength));
 }

@@ -1,9 +1,10 @@
 /** A shorter wait spins in turns of the event loop, because timers are not precise enough. */
 const SHORTEST_TIMER_MS = 2;
 
-/** The engine's waits between batches. Each ends at its time, or when a frame or completion wakes the engine. */
+/** The engine's waits between steps. Each ends at its time, or when a frame or completion wakes the engine. */
 export class Pause {
   #wake: (() => void) | undefined;
+  #lingeredMs = 0;
 
   /** Ends the current wait. */
   wake(): void {
@@ -22,6 +23,22 @@ export class Pause {
       };
     });
     this.#wake = undefined;
+  }
+
+  /** Waits amid a batch, while the device is idle. @returns the time that it waited, ms */
+  async linger(ms: number): Promise<number> {
+    const startedMs = performance.now();
+    await this.wait(ms);
+    const waitedMs = performance.now() - startedMs;
+    this.#lingeredMs += waitedMs;
+    return waitedMs;
+  }
+
+  /** Milliseconds of `linger` since the last call of this method. */
+  takeLingeredMs(): number {
+    const ms = this.#lingeredMs;
+    this.#lingeredMs = 0;
+    return ms;
   }
 
   /** Waits until a frame or completion wakes the engine, at most until `end`. */

@@ -9,8 +9,10 @@ const HISTOGRAM_SIZES = 256;
 /** Counters of one model's device steps. */
 export class StepStats {
   batches = 0;
-  /** Batches of these that were handed over while the one before was computed. */
+  /** Batches of these that were handed over while the one before was computed, or before their calls had come. */
   stepsAhead = 0;
+  /** Rows of guessed steps that no call took. */
+  vainGuesses = 0;
   sequences = 0;
   tokens = 0;
   decodeTokens = 0;
@@ -73,6 +75,7 @@ export class StepStats {
   reset(): void {
     this.batches = 0;
     this.stepsAhead = 0;
+    this.vainGuesses = 0;
     this.sequences = 0;
     this.tokens = 0;
     this.decodeTokens = 0;

@@ -70,6 +70,16 @@ describe('StepTrail', () => {
     assert.deepEqual(guessesInVain(60), [3, 4, 6, 12, 26, 40, 54]);
   });
 
+  it('keeps none of the lists of a request, which may be long', () => {
+    const trail = new StepTrail();
+    for (let position = 0; position < 3; position++) {
+      const step = stepAt(position, 7);
+      trail.took(step, 7);
+      step.positions.fill(99);
+    }
+    assert.ok(trail.isSteady);
+  });
+
   it('forgets guesses in vain after a right one', () => {
     const trail = new StepTrail();
     for (let position = 0; position < 3; position++) trail.took(stepAt(position, 7), 7);

@@ -10,7 +10,7 @@ const MOST_VAIN = 4;
  * nothing, because a quick inferlet may be late once. After that, each one in vain doubles the number of steps until the next guess.
  */
 export class StepTrail {
-  #last: { readonly request: StepRequest; readonly token: number } | undefined;
+  #last: { readonly step: LastStep; readonly token: number } | undefined;
   #count = 0;
   /** Guesses in vain since the last right one. */
   #vain = 0;
@@ -22,17 +22,22 @@ export class StepTrail {
 
   /** Records a step that has ended, and the token that it gave; undefined if it gave anything but one token. */
   took(request: StepRequest, token: number | undefined): void {
-    const continued = this.#last !== undefined && continuesStep(this.#last.request, this.#last.token, request);
+    const continued = this.#last !== undefined && continuesStep(this.#last.step, this.#last.token, request);
     this.#count = continued ? this.#count + 1 : Math.min(this.#count, 0);
-    this.#last = token === undefined ? undefined : { request, token };
+    // Not the request itself: its lists may be long, and no limit counts them any more.
+    const step = { positions: request.positions.slice(-1), output: request.output };
+    this.#last = token === undefined ? undefined : { step, token };
   }
 
-  /** Records whether a guessed step was asked for in time. */
+  /** Records whether a guess was worth its time. */
   guessed(isRight: boolean): void {
     this.#vain = isRight ? 0 : Math.min(this.#vain + 1, MOST_VAIN);
     if (!isRight) this.#count = STEADY - (2 ** this.#vain - 2);
   }
 }
+
+/** What a later step continues. */
+type LastStep = Pick<StepRequest, 'positions' | 'output'>;
 
 /** True for a request that has nothing which its inferlet chooses anew for each token: one token in, and one sampled from all tokens. */
 export function isPlainStep({ tokens, positions, mask, allowed, adapter, rows, output }: StepRequest): boolean {
@@ -41,7 +46,7 @@ export function isPlainStep({ tokens, positions, mask, allowed, adapter, rows, o
 }
 
 /** True when `next` is the step that follows `last`, which gave `token`: with that token, at the next position, with the same sampler. */
-export function continuesStep(last: StepRequest, token: number, next: StepRequest): boolean {
+export function continuesStep(last: LastStep, token: number, next: StepRequest): boolean {
   if (!isPlainStep(next) || next.tokens[0] !== token) return false;
   const { output, positions } = last;
   if (next.positions[0] !== (positions.at(-1) ?? Number.NaN) + 1) return false;

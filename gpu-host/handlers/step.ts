@@ -132,7 +132,8 @@ export class StepCall extends DeviceCall {
       const offset = row * topK;
       if (output.tag === 'sample') {
         const position = plan.positions[first + row] as number;
-        this.#tokens[this.#row++] = tokenOf(output.val, top, row, this.#topK, position);
+        const token = tokenOf(output.val, top, row, this.#topK, position);
+        this.#tokens[this.#row++] = token;
       } else {
         if (Number.isNaN(logProbabilities[offset]))
           throw fault('internal', 'the model computed no numbers for these inputs');

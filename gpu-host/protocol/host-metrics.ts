@@ -60,8 +60,14 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
     counter(
       'pie.device.steps_ahead',
       '{step}',
-      'Steps handed to the device while the one before was computed.',
+      'Steps handed to the device while the one before was computed, or before their calls had come.',
       ({ stepsAhead }) => stepsAhead,
+    ),
+    counter(
+      'pie.device.vain_guesses',
+      '{sequence}',
+      'Sequences of guessed steps that were computed in vain.',
+      ({ vainGuesses }) => vainGuesses ?? 0,
     ),
     counter(
       'pie.device.graphs_refused',

@@ -119,8 +119,10 @@ export interface ModelStats extends ModelCompute {
   readonly waitingCalls: number;
   /** Device steps. */
   readonly batches: number;
-  /** Batches of these that were handed over while the one before was computed. */
+  /** Batches of these that were handed over while the one before was computed, or before their calls had come. */
   readonly stepsAhead: number;
+  /** Sequences of guessed steps that no call took. Absent from hosts that do not guess. */
+  readonly vainGuesses?: number;
   /** Mean sequences per batch; 0 without batches. */
   readonly meanBatchSize: number;
   /** `batchSizes[n]` batches had n sequences; the last entry holds all larger ones. */

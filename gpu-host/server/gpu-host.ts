@@ -259,6 +259,7 @@ function modelStats(engine: ModelEngine): ModelStats {
     waitingCalls: batcher.waiting,
     batches: stats.batches,
     stepsAhead: stats.stepsAhead,
+    vainGuesses: stats.vainGuesses,
     meanBatchSize: stats.batches === 0 ? 0 : stats.sequences / stats.batches,
     batchSizes: [...stats.batchSizes],
     tokens: stats.tokens,

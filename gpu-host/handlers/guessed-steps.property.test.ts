@@ -1,0 +1,197 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Backend, SequenceInput } from '../backends/backend.ts';
+import { InvalidInput } from '../backends/check.ts';
+import { Dice } from '../batcher/testing/dice.ts';
+import type { DeviceClient, Outcome, Sampler, StepResult } from '../protocol/client.ts';
+import { GREEDY, NONE, range, startTestHost } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { nextTurn } from './pause.ts';
+
+/*
+ * Inferlets that mostly ask for one token after another, and sometimes for anything else: forks, masks, copied slots, narrower contexts,
+ * other tokens and samplers, calls that do not wait for each other. All their answers must be the same on a device whose steps are guessed.
+ */
+
+const SEEDS = process.env.PIE_TEST_ALL ? 60 : 12;
+const PAGE_SIZE = 8;
+const MOST_TEXT = 60;
+
+/** A text in pages of its own. */
+interface Text {
+  readonly pages: Uint32Array;
+  readonly tokens: number[];
+}
+
+/** Changes of a plain step. */
+interface Changes {
+  readonly inPages?: Uint32Array;
+  readonly sampler?: Sampler;
+}
+
+class Life {
+  /** What the inferlet was answered, in order. */
+  readonly log: string[] = [];
+  readonly #inferlet: DeviceClient;
+  readonly #queues: readonly number[];
+  readonly #dice: Dice;
+  readonly #pace: Dice;
+  readonly #sampler: Sampler;
+  readonly #texts: Text[] = [];
+
+  constructor(inferlet: DeviceClient, seed: number) {
+    this.#inferlet = inferlet;
+    this.#queues = [inferlet.createQueue('tiny'), inferlet.createQueue('tiny')];
+    this.#dice = new Dice(seed);
+    this.#pace = new Dice(seed + 77);
+    this.#sampler = this.#dice.roll(2) === 0 ? GREEDY : { temperature: 0.9, topK: 12, topP: 0.95, minP: 0, seed };
+  }
+
+  async live(): Promise<string[]> {
+    await this.#begin();
+    for (let turn = 0; turn < 26; turn++) {
+      const text = this.#texts[this.#dice.roll(this.#texts.length)];
+      if (!text || text.tokens.length > MOST_TEXT) await this.#begin();
+      else await this.#act(text);
+      if (this.#pace.roll(6) === 0) for (let i = this.#pace.roll(60); i > 0; i--) await nextTurn();
+    }
+    for (const text of this.#texts)
+      this.#note(await this.#ask(text, { output: { tag: 'distributions', val: 3 }, outPages: NONE }));
+    return this.log;
+  }
+
+  async #begin(): Promise<void> {
+    const pages = this.#inferlet.allocatePages(this.#queue, 9);
+    if (pages.tag === 'err') return;
+    const isCommon = this.#dice.roll(2) === 0;
+    const length = 5 + this.#dice.roll(14);
+    const tokens = Array.from({ length }, (_, i) => (isCommon ? (i * 5) % 90 : this.#dice.roll(90)));
+    const text = { pages: pages.val, tokens };
+    this.#texts.push(text);
+    this.#take(text, await this.#ask(text, {}, length));
+  }
+
+  async #act(text: Text): Promise<void> {
+    const kind = this.#dice.roll(14);
+    const { pages, tokens } = text;
+    if (kind < 7) {
+      for (let left = 2 + this.#dice.roll(6); left > 0; left--) {
+        this.#take(text, await this.#step(text));
+        for (let turns = this.#pace.roll(3) * this.#pace.roll(4); turns > 0; turns--) await nextTurn();
+      }
+    } else if (kind === 7 && this.#texts.length < 4) {
+      const shared = this.#inferlet.sharePages(this.#queue, pages);
+      if (shared.tag === 'ok') this.#texts.push({ pages: shared.val, tokens: [...tokens] });
+    } else if (kind === 8) {
+      this.#inferlet.send(this.#queue, {
+        op: 'mask-page',
+        page: pages[this.#dice.roll(2)]!,
+        slots: this.#dice.roll(8),
+      });
+    } else if (kind === 9) {
+      tokens[tokens.length - 1] = this.#dice.roll(90);
+      this.#take(text, await this.#step(text));
+    } else if (kind === 10) {
+      // Fewer pages than the guess has: only a comparison of slots tells.
+      this.#take(text, await this.#step(text, { inPages: pages.slice(1) }));
+    } else if (kind === 11) {
+      this.#take(text, await this.#step(text, { sampler: { ...this.#sampler, temperature: 0.5, topK: 3, seed: 9 } }));
+    } else if (kind === 12) {
+      // The second step does not wait for the token of the first one.
+      const first = this.#step(text);
+      tokens.push(this.#dice.roll(90));
+      const second = this.#step(text);
+      this.#note(await first);
+      this.#take(text, await second);
+    } else {
+      const from = this.#texts[this.#dice.roll(this.#texts.length)]!;
+      const count = 1 + this.#dice.roll(4);
+      const slots = { sourceOffset: 0, destination: pages[0]!, destinationOffset: 0, count, shift: 0 };
+      if (from !== text) this.#inferlet.send(this.#queue, { op: 'copy-slots', source: from.pages[0]!, ...slots });
+      this.#take(text, await this.#step(text));
+    }
+  }
+
+  /** Calls of one text share a queue, so that their order is certain. */
+  get #queue(): number {
+    return this.#queues[0]!;
+  }
+
+  #step(text: Text, { sampler = this.#sampler, ...changes }: Changes = {}): Promise<Outcome<StepResult>> {
+    return this.#ask(text, { ...changes, output: { tag: 'sample', val: sampler } });
+  }
+
+  #ask({ pages, tokens }: Text, changes: object, count = 1): Promise<Outcome<StepResult>> {
+    const from = tokens.length - count;
+    return this.#inferlet.ask(this.#queue, {
+      op: 'step',
+      request: {
+        ...{ tokens: Uint32Array.from(tokens.slice(from)), positions: range(from, tokens.length), inPages: pages },
+        ...{ outPages: pages, mask: undefined, rows: 1, output: { tag: 'sample', val: this.#sampler }, ...changes },
+      },
+    });
+  }
+
+  #take({ tokens }: Text, outcome: Outcome<StepResult>): void {
+    this.#note(outcome);
+    tokens.push(outcome.tag === 'ok' ? outcome.val.tokens[0]! : 3);
+  }
+
+  #note(outcome: Outcome<StepResult>): void {
+    if (outcome.tag === 'err') this.log.push(`${outcome.val.tag}: ${outcome.val.val}`);
+    else {
+      const [distribution] = outcome.val.distributions;
+      const numbers = distribution && [...distribution.logProbabilities].map((value) => value.toFixed(4));
+      this.log.push(numbers ? numbers.join() : String(outcome.val.tokens[0]));
+    }
+  }
+}
+
+async function play(seed: number, ahead: boolean): Promise<{ logs: string[][]; stepsAhead: number }> {
+  const plot = new Dice(seed);
+  const dice = new Dice(seed + 1000);
+  const refuses = plot.roll(3);
+  let before: Promise<unknown> = Promise.resolve();
+  const wrap = (inner: Backend): Backend =>
+    wrapBackend(inner, {
+      ahead,
+      async forward(batch: readonly SequenceInput[]) {
+        const isGuessed = batch.some(({ inputs }) => inputs.kind === 'picked');
+        if (isGuessed && dice.roll(8) < refuses) throw new InvalidInput('not now');
+        const computing = inner.forward(batch);
+        const waits = Promise.allSettled([before, computing]);
+        before = waits.then(async () => {
+          for (let turns = dice.roll(16); turns > 0; turns--) await nextTurn();
+        });
+        await before;
+        return computing;
+      },
+    });
+  const model = { prefixCache: plot.roll(3) > 0 };
+  await using host = await startTestHost({ wrap, seed: 1, pageSize: PAGE_SIZE, pageCount: 400, model });
+  const connection = await host.connect();
+  const lives = Array.from({ length: 1 + plot.roll(3) }, (_, i) => {
+    const inferlet = connection.openInferlet({ id: `${i}`, maxPages: 120, arrival: i });
+    return { inferlet, life: new Life(inferlet, seed * 10 + i) };
+  });
+  const logs = await Promise.all(lives.map(({ life }) => life.live()));
+  await Promise.all(lives.map(({ inferlet }) => inferlet.close()));
+  const [engine] = host.host.engines;
+  engine!.memory.audit();
+  assert.equal(engine!.batcher.waiting, 0);
+  const { stepsAhead, pages } = host.host.stats().models[0]!;
+  assert.equal(pages.owned, 0);
+  return { logs, stepsAhead };
+}
+
+test('guessed steps change no answer, whatever an inferlet asks for next', async () => {
+  let stepsAhead = 0;
+  for (let seed = 0; seed < SEEDS; seed++) {
+    const guessed = await play(seed, true);
+    const plain = await play(seed, false);
+    assert.deepEqual(guessed.logs, plain.logs, `seed ${seed}`);
+    assert.equal(plain.stepsAhead, 0);
+    stepsAhead += guessed.stepsAhead;
+  }
+  assert.ok(stepsAhead > SEEDS, `${stepsAhead} guessed steps`);
+});
