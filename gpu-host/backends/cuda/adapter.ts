@@ -12,6 +12,9 @@ const ALIGNMENT = 256;
 const GRAPH_ROWS = 128;
 /** Most projections that share an input. */
 const SHARING = 3;
+/** LOW_RANK_SPLIT: inputs that share a sum. */
+const SPLIT_INPUTS = 1024;
+const SUM_BYTES = 4;
 /** Bytes of a layer's entries in the table of matrices, with some to spare. */
 const LAYER_BYTES = 512;
 
@@ -22,13 +25,20 @@ const LAYER_BYTES = 512;
  */
 export function mostAdapterBytes(
   { rank, targets, bytes }: LoadedAdapter,
-  { layers }: ModelConfig,
+  { layers, hiddenSize, intermediateSize, heads, headDim }: ModelConfig,
   valueBytes: number,
   maxRows: number,
 ): number {
   const padded = Math.ceil(rank / RANK_STEP) * RANK_STEP;
-  const values = (bytes / 4 / rank + Math.max(maxRows, GRAPH_ROWS) * SHARING) * padded;
-  return values * valueBytes + layers * LAYER_BYTES + (2 * layers * targets.length + 4) * ALIGNMENT;
+  const splits = (inputs: number) => Math.ceil(inputs / SPLIT_INPUTS);
+  const sums = Math.max(SHARING * splits(hiddenSize), splits(heads * headDim), splits(intermediateSize)) * padded;
+  const sumBytes = Math.max(maxRows, GRAPH_ROWS) * sums * SUM_BYTES;
+  return (
+    (bytes / 4 / rank) * padded * valueBytes +
+    sumBytes +
+    layers * LAYER_BYTES +
+    (2 * layers * targets.length + 4) * ALIGNMENT
+  );
 }
 
 /** An adapter's matrices on the card. */

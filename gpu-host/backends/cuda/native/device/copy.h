@@ -62,6 +62,16 @@ __device__ __forceinline__ uint4 loadOnce16(const void* global) {
   return emulation::load16(global);
 #endif
 }
+// The same for 8 bytes.
+__device__ __forceinline__ uint2 loadOnce8(const void* global) {
+#ifdef __CUDACC__
+  uint2 v;
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(global));
+  return v;
+#else
+  return emulation::load8(global);
+#endif
+}
 // Loads memory that other threads of the block read too and that is constant by now; the previous kernel may have written it (see launch.h).
 __device__ __forceinline__ uint4 loadKept16(const void* global) {
 #ifdef __CUDACC__

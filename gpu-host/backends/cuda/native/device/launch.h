@@ -15,6 +15,10 @@
 // the lifetime of this kernel. Tables that a copy writes between two chains may be read before the wait, but only past L1 (__ldcg): until the wait,
 // L1 may hold lines of an earlier step's tables.
 //
+// Products call letNextBegin only after their wait. So when the kernel after a product begins, every block of the product has waited, and all kernels
+// before the product have ended: that kernel may read past L1 what they wrote, and write what they read, before its own wait (low-rank.cu does).
+// linear-finish.cu, which lets the next kernel begin at once, keeps this promise because it follows a product that does.
+//
 // Copies, events and launches without the attribute (LAUNCH, cuBLASLt) wait for all preceding work of the stream, as usual, and a chained kernel
 // after one of them begins when it ends. Cards before capability 9.0 have no such launches: there every kernel begins when the previous one has ended.
 #pragma once

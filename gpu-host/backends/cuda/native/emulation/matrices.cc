@@ -158,4 +158,11 @@ uint4 load16(const void* global) {
   return value;
 }
 
+uint2 load8(const void* global) {
+  wantAligned(global, 8, "a load of 8 bytes");
+  uint2 value;
+  std::memcpy(&value, global, 8);
+  return value;
+}
+
 }  // namespace emulation

@@ -15,5 +15,6 @@ void commitCopies();
 void waitForCopies(unsigned left);
 
 uint4 load16(const void* global);
+uint2 load8(const void* global);
 
 }  // namespace emulation

@@ -135,11 +135,12 @@ DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, co
   int widest = 0;
   const std::vector<LowRankMatrices<T>> measured = build<T>(measuring, layers, shape);
   for (size_t i = 0; i < count; i++) {
-    widest = std::max(widest, measured[i].ranks);
+    const auto place = static_cast<LowRankPlace>(i % LOW_RANK_PLACES);
+    widest = std::max(widest, measured[i].ranks * lowRankSplits(lowRankProduct(0, place, shape).inputs));
     if (measured[i].ranks > 0) places_ |= 1u << (i % LOW_RANK_PLACES);
   }
   const size_t matrixBytes = sizes.bytes();
-  sizes.take<T>(static_cast<size_t>(maxRows) * widest);
+  sizes.take<float>(static_cast<size_t>(maxRows) * widest);
   if (sizes.bytes() > room)
     throw EngineError("out-of-memory", "An adapter of " + std::to_string(sizes.bytes()) + " bytes does not fit; the engine may take " +
                                            std::to_string(room) + " more.");
@@ -150,7 +151,7 @@ DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, co
   LowRankMatrices<T>* const table = carver.take<LowRankMatrices<T>>(count);
   Builder<T> builder(carver, base, host.data());
   std::vector<LowRankMatrices<T>> built = build<T>(builder, layers, shape);
-  T* const low = carver.take<T>(static_cast<size_t>(maxRows) * widest);
+  float* const low = carver.take<float>(static_cast<size_t>(maxRows) * widest);
   for (LowRankMatrices<T>& each : built) each.low = low;
   std::copy(built.begin(), built.end(), builder.onHost(table));
   matrices_ = table;

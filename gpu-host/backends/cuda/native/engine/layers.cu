@@ -60,18 +60,19 @@ class StepLaunch {
 
   bool changes(LowRankPlace place) const { return (plan_.shape.places >> place & 1) != 0; }
 
-  // One launch for all rows, then the changes by the rows' adapters.
-  void product(const Product<T>& matrix, const T* x, T* y, int yWidth, Epilogue epilogue, int layer, LowRankPlace place) {
+  // One launch for all rows, then the changes by the rows' adapters. `gated`: of gate and up.
+  void product(const Product<T>& matrix, const T* x, T* y, int yWidth, Epilogue epilogue, int layer, LowRankPlace place, T* gated = nullptr) {
     launchProduct<T>(matrix, x, y, yWidth, rows_, epilogue, model_.linear, stream_);
     if (!changes(place)) return;
     const LowRankProduct change = lowRankProduct(layer, place, shape_);
-    launchLowRank<T>(change, adapted_, x, change.inputs, y, yWidth, rows_, stream_);
+    launchLowRank<T>(change, adapted_, x, change.inputs, y, yWidth, gated, rows_, stream_);
   }
 
   // y = matrix · norm(residual + delta), where the sum becomes the new residual. `delta` may be null.
-  void normedProduct(const Product<T>& matrix, const T* delta, const T* norm, T* y, int yWidth, Epilogue epilogue, int layer, LowRankPlace place) {
+  void normedProduct(const Product<T>& matrix, const T* delta, const T* norm, T* y, int yWidth, Epilogue epilogue, int layer, LowRankPlace place,
+                     T* gated = nullptr) {
     launchAddNorm<T>(at_.normed, residual_, delta, norm, rows_, shape_.hidden, model_.epsilon, stream_);
-    product(matrix, at_.normed, y, yWidth, epilogue, layer, place);
+    product(matrix, at_.normed, y, yWidth, epilogue, layer, place, gated);
   }
 
   // Writes the keys and values of all rows before any row attends: a sequence reads what an earlier one of the step writes.
@@ -112,8 +113,8 @@ class StepLaunch {
   void feedForward(const LayerWeights<T>& layer, int index) {
     if (changes(GATE_UP_PLACE)) {
       // The adapters' changes must be added before gate and up are combined.
-      normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.gateUp(), 2 * shape_.intermediate, Epilogue::Store, index, GATE_UP_PLACE);
-      launchGate<T>(at_.activated, at_.gateUp(), static_cast<size_t>(rows_) * shape_.intermediate, stream_);
+      normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.gateUp(), 2 * shape_.intermediate, Epilogue::Store, index, GATE_UP_PLACE,
+                    at_.activated);
     } else {
       normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.activated, shape_.intermediate, Epilogue::SwiGlu, index, GATE_UP_PLACE);
     }

@@ -79,21 +79,25 @@ class Writer {
     for (int i = 0; i < piece.rows; i++) cursor_.at<int>(plan_.upload.embedRows)[firstRow + i] = static_cast<int>(offset / rowBytes) + i;
   }
 
-  // Rows with adapters, grouped by adapter into tasks of LOW_RANK_ROWS: those of the step, and those that it keeps after the last attention.
+  // Rows grouped by adapter into tasks of LOW_RANK_ROWS: those of the step, and those that it keeps after the last attention. Rows without an adapter
+  // have tasks, too, if gate and up are changed: these must be combined in every row.
   void adapters(const Part& part, const std::vector<AttentionSequence>& sequences) {
     if (plan_.shape.places == 0) return;
+    const bool all = (plan_.shape.places >> GATE_UP_PLACE & 1) != 0;
     std::vector<Adapted> rows, kept;
     int last = 0;
     for (size_t i = 0; i < part.pieces.size(); i++) {
       const Piece& piece = part.pieces[i];
       const Sequence& s = batch_.sequences[piece.sequence];
       const int wanted = plan_.shape.last > 0 && (s.states || s.topK > 0) ? piece.outputs(s) : 0;
-      if (s.adapter) {
-        for (int row = 0; row < piece.rows; row++) rows.push_back({s.adapter->matrices(), sequences[i].firstRow + row});
-        for (int row = 0; row < wanted; row++) kept.push_back({s.adapter->matrices(), last + row});
+      if (s.adapter || all) {
+        const void* const matrices = s.adapter ? s.adapter->matrices() : nullptr;
+        for (int row = 0; row < piece.rows; row++) rows.push_back({matrices, sequences[i].firstRow + row});
+        for (int row = 0; row < wanted; row++) kept.push_back({matrices, last + row});
       }
       last += wanted;
     }
+    for (int row = row_; all && row < plan_.shape.rows; row++) rows.push_back({nullptr, row});
     const UploadLayout& at = plan_.upload;
     int* const counts = cursor_.at<int>(at.counts);
     counts[3] = tasks(rows, cursor_.at<LowRankTask>(at.lowRankTasks), cursor_.at<int>(at.lowRankRows));
@@ -133,9 +137,9 @@ class Writer {
     int row;
   };
 
-  // Writes the tasks of `rows`, and the rows in their order; returns the number of tasks.
+  // Writes the tasks of `rows`, those without an adapter last, and the rows in their order; returns the number of tasks.
   static int tasks(std::vector<Adapted>& rows, LowRankTask* to, int* order) {
-    std::stable_sort(rows.begin(), rows.end(), [](const Adapted& a, const Adapted& b) { return std::less<>()(a.matrices, b.matrices); });
+    std::stable_sort(rows.begin(), rows.end(), [](const Adapted& a, const Adapted& b) { return std::less<>()(b.matrices, a.matrices); });
     int count = 0;
     for (size_t i = 0; i < rows.size(); i++) {
       order[i] = rows[i].row;

@@ -9,22 +9,6 @@ namespace {
 constexpr int THREADS = 256;
 unsigned blocksFor(size_t count) { return static_cast<unsigned>(std::min<size_t>((count + THREADS - 1) / THREADS, 65535)); }
 
-__device__ float widen(float value) { return value; }
-__device__ float widen(bf16 value) { return __bfloat162float(value); }
-__device__ void store(float* to, float value) { *to = value; }
-__device__ void store(bf16* to, float value) { *to = __float2bfloat16(value); }
-
-template <typename T>
-__global__ void gateKernel(T* out, const T* gateUp, size_t values) {
-  letNextBegin();
-  waitForEarlier();
-  const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
-  for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < values; i += step) {
-    const float gate = widen(gateUp[2 * i]);
-    store(out + i, gate / (1.0f + expf(-gate)) * widen(gateUp[2 * i + 1]));
-  }
-}
-
 template <typename T>
 __global__ void gatherKernel(T* to, const T* from, const int* pick, int width) {
   letNextBegin();
@@ -50,11 +34,6 @@ __global__ void scaleKernel(float* values, float factor, size_t count) {
 }  // namespace
 
 template <typename T>
-void launchGate(T* out, const T* gateUp, size_t values, cudaStream_t stream) {
-  if (values > 0) LAUNCH_CHAINED(gateKernel<T>, blocksFor(values), THREADS, 0, stream, out, gateUp, values);
-}
-
-template <typename T>
 void launchGather(T* to, const T* from, const int* pick, int count, int width, cudaStream_t stream) {
   if (count > 0) LAUNCH_CHAINED(gatherKernel<T>, static_cast<unsigned>(count), THREADS, 0, stream, to, from, pick, width);
 }
@@ -71,8 +50,6 @@ void launchScale(float* values, float factor, size_t count, cudaStream_t stream)
   if (count > 0) LAUNCH(scaleKernel, blocksFor(count), THREADS, 0, stream, values, factor, count);
 }
 
-template void launchGate<bf16>(bf16*, const bf16*, size_t, cudaStream_t);
-template void launchGate<float>(float*, const float*, size_t, cudaStream_t);
 template void launchGather<bf16>(bf16*, const bf16*, const int*, int, int, cudaStream_t);
 template void launchGather<float>(float*, const float*, const int*, int, int, cudaStream_t);
 

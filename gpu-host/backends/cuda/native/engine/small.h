@@ -4,10 +4,6 @@
 
 namespace pie {
 
-// out[r][i] = silu(gate) * up, where gateUp[r] holds gate i and up i at 2i and 2i + 1: Epilogue::SwiGlu as a separate kernel, for adapters.
-template <typename T>
-void launchGate(T* out, const T* gateUp, size_t values, cudaStream_t stream);
-
 // to[i] = from[pick[i]], rows of `width` values.
 template <typename T>
 void launchGather(T* to, const T* from, const int* pick, int count, int width, cudaStream_t stream);

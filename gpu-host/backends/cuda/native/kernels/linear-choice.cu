@@ -7,14 +7,18 @@ namespace pie {
 namespace {
 
 // Rates of one Hopper card, in bytes, operations and seconds, fitted to the times of an H100 (`linear` of ../harness). The layouts chosen for the
-// products of one step take at most 1.02 times the fastest ones' time for an 8B model in bf16 or fp8, 1.04 in int4, and 1.09 for a 1B model.
+// products of one step take at most 1.02 times the fastest ones' time for an 8B model in bf16, 1.03 in fp8 and int4 (8 to 32 rows), and 1.09 for a 1B
+// model in bf16.
 constexpr double SKINNY_MEMORY_SHARE = 0.965;  // Of the device's memory rate.
-constexpr double TILE_MEMORY_SHARE = 0.9;
+constexpr double TILE_MEMORY_SHARE = 0.9, NARROW_TILE_MEMORY_SHARE = 0.8;
 constexpr double CACHE_RATE = 5.6e12;         // L2 to all multiprocessors together.
 constexpr double CACHE_RATE_OF_ONE = 6e10;    // L2 to one multiprocessor, with the loads in flight that these kernels have.
+constexpr double NARROW_CACHE_RATE = 6.5e12;  // The same for the skinny kernel with narrow weights,
+constexpr double NARROW_RATE_OF_ONE = 5e10;   // whose blocks on one multiprocessor do not overlap.
 constexpr double MATRIX_RATE = 6.0e14;        // mma.sync with warp tiles of 64 × 64; smaller ones are limited by shared memory.
 constexpr double SMALL_TILE_RATE = 4.0e14;
 constexpr double ISSUE_RATE = 2.9e13;         // Instructions of all lanes: 132 multiprocessors × 128 lanes × 1.75 GHz.
+constexpr double ALONE_ISSUE_SHARE = 0.84;    // Of that rate, for narrow weights, where one block has a multiprocessor that could have two.
 constexpr double MEMORY_LATENCY = 8e-7;
 constexpr double SPLIT_LATENCY = 2e-6;        // Publishing partial sums, counting, reading them back.
 constexpr double BLOCK_LATENCY = 5e-7;        // Reduction within a block.
@@ -31,7 +35,7 @@ double skinnyInstructions(const LinearProblem& problem) { return problem.weightB
 double tileInstructions(const LinearProblem& problem, const LinearTile& size) {
   const bool few = size.warpsDown == 1;
   if (problem.weightBits == 16) return few ? 5.5 : 6.3;
-  return problem.weightBits == 8 ? (few ? 6.3 : 9.5) : (few ? 7.2 : 10.2);
+  return problem.weightBits == 8 ? (few ? 6.3 : 9.5) : (few ? 8.7 : 10.2);
 }
 
 double bytesPerWeight(const LinearProblem& problem) { return problem.weightBits / 8.0 + (problem.group > 0 ? 2.0 / problem.group : 0); }
@@ -47,6 +51,7 @@ LinearSchedule layOut(const LinearProblem& problem, int tile, int blocks) {
   const int left = schedule.tiles % schedule.blocks;
   // The last, partial wave is split together with one full wave, so that every block's run is long enough to be worth starting.
   schedule.splitTiles = left == 0 ? 0 : std::min(schedule.tiles, left + schedule.blocks);
+  schedule.alone = schedule.blocks <= problem.multiprocessors;
   return schedule;
 }
 
@@ -55,6 +60,7 @@ LinearSchedule whole(const LinearProblem& problem, int tile) {
   LinearSchedule schedule = layOut(problem, tile, 1);
   schedule.blocks = std::min(schedule.tiles, problem.multiprocessors * size.blocksPerProcessor);
   schedule.splitTiles = 0;
+  schedule.alone = schedule.blocks <= problem.multiprocessors;
   return schedule;
 }
 
@@ -93,6 +99,7 @@ size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors) {
 }
 
 double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) {
+  const bool narrow = problem.weightBits < 16;
   const LinearTile& size = LINEAR_TILES[schedule.tile];
   const double iterations = static_cast<double>(schedule.tiles) * schedule.depth;
   const double weightBytes = static_cast<double>(problem.outputs) * problem.inputs * bytesPerWeight(problem);
@@ -101,12 +108,13 @@ double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) 
                             static_cast<double>(ceilDiv(schedule.splitTiles * schedule.depth, schedule.blocks));
   const double ofOneProcessor = ofOneBlock * ceilDiv(schedule.blocks, problem.multiprocessors);
   const double underWay = static_cast<double>(schedule.blocks) * (size.stages - 1) * size.outputs * LINEAR_DEPTH * bytesPerWeight(problem);
-  const double memory = weightBytes / std::min(TILE_MEMORY_SHARE * problem.memoryRate, underWay / MEMORY_LATENCY);
+  const double memory = weightBytes / std::min((narrow ? NARROW_TILE_MEMORY_SHARE : TILE_MEMORY_SHARE) * problem.memoryRate, underWay / MEMORY_LATENCY);
   const double stageBytes = size.stageBytes(problem.weightBits);
   const double cache = std::max(iterations * stageBytes / CACHE_RATE, ofOneProcessor * stageBytes / CACHE_RATE_OF_ONE);
   const double rate = (size.rows * size.outputs >= 128 * 128 ? MATRIX_RATE : SMALL_TILE_RATE) / problem.multiprocessors;
   const double matrix = ofOneProcessor * size.rows * size.outputs * LINEAR_DEPTH * 2 / rate;
-  const double issue = ofOneProcessor * size.outputs * LINEAR_DEPTH * tileInstructions(problem, size) / (ISSUE_RATE / problem.multiprocessors);
+  const double share = narrow && schedule.alone && size.blocksPerProcessor > 1 ? ALONE_ISSUE_SHARE : 1;
+  const double issue = ofOneProcessor * size.outputs * LINEAR_DEPTH * tileInstructions(problem, size) / (share * ISSUE_RATE / problem.multiprocessors);
   double seconds = std::max({memory, cache, matrix, issue}) + MEMORY_LATENCY;
   if (schedule.splitTiles > 0) {
     const double tileBytes = static_cast<double>(size.rows) * size.outputs * sizeof(float);
@@ -117,13 +125,14 @@ double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) 
 }
 
 double skinnyCost(const LinearProblem& problem, int columns) {
-  const int blocks = ceilDiv(problem.outputs, 8 * columns), rows = ceilDiv(problem.rows, 8) * 8;
+  const bool narrow = problem.weightBits < 16;
+  const int blocks = ceilDiv(problem.outputs, 8 * columns), rows = ceilDiv(problem.rows, 8) * 8, waves = ceilDiv(blocks, problem.multiprocessors);
   const double blockBytes = (8.0 * columns * bytesPerWeight(problem) + rows * 2) * problem.inputs;
-  const double cache = std::max(blocks * blockBytes / CACHE_RATE, ceilDiv(blocks, problem.multiprocessors) * blockBytes / CACHE_RATE_OF_ONE);
+  const double cache = std::max(blocks * blockBytes / (narrow ? NARROW_CACHE_RATE : CACHE_RATE),
+                                waves * blockBytes / (narrow ? NARROW_RATE_OF_ONE : CACHE_RATE_OF_ONE));
   const double memory = static_cast<double>(problem.outputs) * problem.inputs * bytesPerWeight(problem) / (SKINNY_MEMORY_SHARE * problem.memoryRate);
-  const double issue = ceilDiv(blocks, problem.multiprocessors) * 8.0 * columns * problem.inputs * skinnyInstructions(problem) /
-                       (ISSUE_RATE / problem.multiprocessors);
-  return (std::max({memory, cache, issue}) + MEMORY_LATENCY + BLOCK_LATENCY) * 1e6;
+  const double issue = waves * 8.0 * columns * problem.inputs * skinnyInstructions(problem) / (ISSUE_RATE / problem.multiprocessors);
+  return (std::max({memory, cache, issue}) + (narrow ? waves : 1) * (MEMORY_LATENCY + BLOCK_LATENCY)) * 1e6;
 }
 
 LinearSchedule scheduleTiles(const LinearProblem& problem, int tile, int blocks) {

@@ -71,6 +71,7 @@ struct LinearSchedule {
   int depth;      // Stages per tile.
   int blocks;
   int splitTiles;
+  bool alone;     // There is at most one block for each multiprocessor, and no two may share one.
 };
 
 // A block's part of one tile: stages [begin, end) of its inputs.

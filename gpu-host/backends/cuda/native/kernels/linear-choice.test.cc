@@ -139,6 +139,21 @@ TEST("linear choice: weights of fewer bits cost less, and take vectors for one r
     CHECK_EQUAL(chooseLinear(of(bits, 1), {}).kernel, LinearKernel::Vector);
     CHECK_EQUAL(chooseLinear(of(bits, 2), {}).kernel, bits == 16 ? LinearKernel::Vector : LinearKernel::Skinny);
   }
+  // Narrow weights take as many columns as give most multiprocessors a block.
+  for (const auto& [bits, rows] : {std::pair{8, 16}, {8, 32}, {4, 8}, {4, 16}}) {
+    LinearProblem p = of(bits, rows);
+    p.outputs = 4096, p.inputs = 14336;
+    CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Skinny);
+    CHECK_EQUAL(chooseLinear(p, {}).columns, 4);
+  }
+  // A large product fills the multiprocessors with two blocks each; a small one has one block for each, which shares it with no other.
+  for (const int outputs : {4096, 28672}) {
+    LinearProblem p = of(4, 32);
+    p.outputs = outputs;
+    const LinearSchedule schedule = chooseLinear(p, {}).schedule;
+    CHECK_EQUAL(schedule.alone, outputs == 4096);
+    CHECK_EQUAL(schedule.blocks <= 132, schedule.alone);
+  }
   // A faster memory lowers the cost of what it bounds.
   LinearProblem quick = of(8, 2);
   quick.memoryRate = 4.3e12;

@@ -273,10 +273,14 @@ void launch(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf1
             const LinearSchedule& schedule, float* workspace, cudaStream_t stream) {
   constexpr LinearTile SIZE = LINEAR_TILES[TILE];
   constexpr int BYTES = SIZE.stages * SIZE.stageBytes(WEIGHT_BITS<W>);
-  static_assert(BYTES <= SHARED_BYTES);
+  // A launch of a chain begins while other kernels occupy some multiprocessors. So few blocks that each could have one of its own must not crowd the
+  // others in pairs: with half of the shared memory they cannot.
+  constexpr int ALONE_BYTES = BYTES > MULTIPROCESSOR_SHARED_BYTES / 2 ? BYTES : MULTIPROCESSOR_SHARED_BYTES / 2;
+  static_assert(ALONE_BYTES <= SHARED_BYTES && blocksWithin(ALONE_BYTES, 2) == 1);
   // Set on every launch: the call is cheap and does not touch the stream.
-  cudaFuncSetAttribute(tileProduct<W, TILE>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-  LAUNCH_CHAINED((tileProduct<W, TILE>), schedule.blocks, SIZE.threads(), BYTES, stream, to, lines, x, xStride, inputs, weightRows, schedule, workspace);
+  cudaFuncSetAttribute(tileProduct<W, TILE>, cudaFuncAttributeMaxDynamicSharedMemorySize, ALONE_BYTES);
+  const int bytes = schedule.alone ? ALONE_BYTES : BYTES;
+  LAUNCH_CHAINED((tileProduct<W, TILE>), schedule.blocks, SIZE.threads(), bytes, stream, to, lines, x, xStride, inputs, weightRows, schedule, workspace);
 }
 
 }  // namespace

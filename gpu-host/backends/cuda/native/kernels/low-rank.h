@@ -12,6 +12,9 @@ constexpr int LOW_RANK_ROWS = 16;
 constexpr int LOW_RANK_STEP = 16;
 // Most projections of a place.
 constexpr int LOW_RANK_PARTS = 3;
+// Inputs that one block multiplies with A. Each such split has sums of its own, so that many blocks share A.
+constexpr int LOW_RANK_SPLIT = 1024;
+__host__ __device__ constexpr int lowRankSplits(int inputs) { return (inputs + LOW_RANK_SPLIT - 1) / LOW_RANK_SPLIT; }
 
 // Places of a layer at which adapters change an output. Projections of one place share their input.
 enum LowRankPlace { QKV_PLACE, OUTPUT_PLACE, GATE_UP_PLACE, DOWN_PLACE, LOW_RANK_PLACES };
@@ -19,29 +22,29 @@ enum LowRankPlace { QKV_PLACE, OUTPUT_PLACE, GATE_UP_PLACE, DOWN_PLACE, LOW_RANK
 // One adapter's matrices for a place, on the device.
 template <typename T>
 struct LowRankMatrices {
-  struct Up {
+  struct alignas(16) Up {
     const T* weight;  // B: outputs × rank. Null: this projection is not changed.
-    int from;         // First column of `low`.
+    int from;         // First column of `low`: the ranks of the parts before it.
     int rank;         // Multiple of LOW_RANK_STEP, or 0.
   };
   const T* down;  // A of all changed projections, one below the other: ranks × inputs.
-  T* low;         // A · x of the step's rows, in the order of LowRankTables::rows. Each row has `ranks` values.
+  float* low;     // A · x of the step's rows, in the order of LowRankTables::rows: rows × lowRankSplits(inputs) × ranks.
   int ranks;      // Sum over `ups`; 0: the place is not changed.
   Up ups[LOW_RANK_PARTS];
 };
 
-// Up to LOW_RANK_ROWS rows of one adapter.
+// Up to LOW_RANK_ROWS rows of one adapter, or of none.
 struct alignas(16) LowRankTask {
-  const void* matrices;  // LowRankMatrices<T>, by layer and place.
+  const void* matrices;  // LowRankMatrices<T>, by layer and place. Null: the rows have no adapter.
   int first;             // First row in LowRankTables::rows.
   int count;
 };
 
-// The rows of a step that have adapters, on the device. Launches read the number of tasks there, so that a captured graph serves all steps of its
-// shape.
+// The rows of a step that have adapters, on the device; for products that alternate, all rows. Launches read the number of tasks there, so that a
+// captured graph serves all steps of its shape.
 struct LowRankTables {
   const int* taskCount = nullptr;
-  const LowRankTask* tasks = nullptr;
+  const LowRankTask* tasks = nullptr;  // Memory for one task a row, however many there are.
   const int* rows = nullptr;
 };
 
@@ -55,10 +58,12 @@ struct LowRankProduct {
 };
 
 // y += B · (A · x) for the rows of `tables`. At most `rows` rows have adapters. `xStride` and `yStride` are row strides in values. bf16 uses tensor
-// cores if inputs and strides are multiples of 8, outputs are even, and x and y are 16-byte aligned. A row's result depends on no other row. T's
-// precision is that of A · x, too.
+// cores if inputs and strides are multiples of 8, outputs are even, and x, y and `gated` are 16-byte aligned; it rounds A · x to bf16. A row's result
+// depends on no other row.
+// If the product alternates, y stays, and gated[row] (outputs[0] values a row) = silu(gate) · up of the changed outputs for all rows of `tables`.
+// In a chain (../device/launch.h), the launch before must be the product that made y from x: x is read without a wait.
 template <typename T>
-void launchLowRank(const LowRankProduct& product, const LowRankTables& tables, const T* x, size_t xStride, T* y, size_t yStride, int rows,
+void launchLowRank(const LowRankProduct& product, const LowRankTables& tables, const T* x, size_t xStride, T* y, size_t yStride, T* gated, int rows,
                    cudaStream_t stream);
 
 }  // namespace pie

@@ -1,5 +1,5 @@
 // Low-rank changes against plain sums in double, for rows of several adapters and of none. Bounds as in linear.test.cc, relative to the norm of the
-// change: bf16 rounds A · x and the result (2⁻⁹ each), so 6e-3; float carries only the errors of two float sums, so 4e-6.
+// result: bf16 rounds A · x and the result (2⁻⁹ each), so 6e-3; float carries only the errors of two float sums, so 4e-6.
 #include "low-rank.h"
 #include <cmath>
 #include <memory>
@@ -52,7 +52,8 @@ struct OnDevice {
   std::vector<T> down, up;
   std::vector<size_t> upAt;
   int ranks = 0;
-  std::unique_ptr<DeviceArray<T>> downs, ups, low;
+  std::unique_ptr<DeviceArray<T>> downs, ups;
+  std::unique_ptr<DeviceArray<float>> low;
   std::unique_ptr<DeviceArray<LowRankMatrices<T>>> table;
 
   OnDevice(const Matrices<T>& from, const LowRankProduct& product, int rows) {
@@ -69,7 +70,7 @@ struct OnDevice {
     }
     downs = std::make_unique<DeviceArray<T>>(down);
     ups = std::make_unique<DeviceArray<T>>(up);
-    low = std::make_unique<DeviceArray<T>>(static_cast<size_t>(rows) * ranks);
+    low = std::make_unique<DeviceArray<float>>(static_cast<size_t>(rows) * ranks * lowRankSplits(product.inputs));
     LowRankMatrices<T> made{};
     made.down = downs->get(), made.low = low->get(), made.ranks = ranks;
     int column = 0;
@@ -105,23 +106,27 @@ void check(const LowRankProduct& product, const std::vector<std::vector<int>>& r
     matrices.emplace_back(each, product, random);
     adapters.push_back(std::make_unique<OnDevice<T>>(matrices.back(), product, rows));
   }
-  // Tasks in the order of the adapters, rows backwards, a task's size up to LOW_RANK_ROWS.
+  // Tasks in the order of the adapters, rows backwards, a task's size up to LOW_RANK_ROWS. Rows without an adapter have tasks
+  // only if the product alternates.
   std::vector<LowRankTask> tasks;
   std::vector<int> order;
-  for (size_t a = 0; a < ranks.size(); a++) {
+  for (int a = product.alternating ? -1 : 0; a < static_cast<int>(ranks.size()); a++) {
     int count = 0;
     for (int r = rows - 1; r >= 0; r--) {
-      if (who[r] != static_cast<int>(a)) continue;
-      if (count++ % LOW_RANK_ROWS == 0) tasks.push_back({adapters[a]->table->get(), static_cast<int>(order.size()), 0});
+      if (who[r] != a) continue;
+      if (count++ % LOW_RANK_ROWS == 0) tasks.push_back({a < 0 ? nullptr : adapters[a]->table->get(), static_cast<int>(order.size()), 0});
       tasks.back().count++;
       order.push_back(r);
     }
   }
-  const DeviceArray<T> xs(x), ys(before);
-  const DeviceArray<int> count(std::vector<int>{static_cast<int>(tasks.size())}), rowList(order);
+  const int taskCount = static_cast<int>(tasks.size());
+  tasks.resize(std::max(rows, most));
+  const std::vector<T> ungated(product.alternating ? static_cast<size_t>(rows) * product.outputs[0] : 0, T(UNTOUCHED));
+  const DeviceArray<T> xs(x), ys(before), gated(ungated);
+  const DeviceArray<int> count(std::vector<int>{taskCount}), rowList(order);
   const DeviceArray<LowRankTask> taskList(tasks);
-  launchLowRank<T>(product, {count, taskList, rowList}, xs, xStride, ys, yStride, std::max(rows, most), nullptr);
-  const std::vector<T> after = ys.host();
+  launchLowRank<T>(product, {count, taskList, rowList}, xs, xStride, ys, yStride, gated, std::max(rows, most), nullptr);
+  const std::vector<T> after = ys.host(), outs = gated.host();
   testing::cudaOk(cudaGetLastError());
 
   double error = 0, norm = 0;
@@ -130,10 +135,8 @@ void check(const LowRankProduct& product, const std::vector<std::vector<int>>& r
     for (size_t o = 0; o < yStride; o++) {
       const double had = wide(before[r * yStride + o]), has = wide(after[r * yStride + o]);
       int part = 0, output = static_cast<int>(o);
-      if (product.alternating) part = output % 2, output /= 2;
-      else
-        while (part < product.parts && output >= product.outputs[part]) output -= product.outputs[part++];
-      const bool changed = who[r] >= 0 && o < static_cast<size_t>(width) && ranks[who[r]][part] > 0;
+      while (part < product.parts && output >= product.outputs[part]) output -= product.outputs[part++];
+      const bool changed = !product.alternating && who[r] >= 0 && o < static_cast<size_t>(width) && ranks[who[r]][part] > 0;
       if (!changed) {
         if (has != had) touched++;
         continue;
@@ -141,6 +144,16 @@ void check(const LowRankProduct& product, const std::vector<std::vector<int>>& r
       const double change = matrices[who[r]].change(part, output, x.data() + r * xStride, product.inputs);
       error += std::pow(has - had - change, 2), norm += (had + change) * (had + change);
     }
+  }
+  for (size_t at = 0; at < outs.size(); at++) {
+    const int r = static_cast<int>(at) / product.outputs[0], output = static_cast<int>(at) % product.outputs[0];
+    double both[2];
+    for (int part = 0; part < 2; part++) {
+      both[part] = wide(before[r * yStride + 2 * output + part]);
+      if (who[r] >= 0) both[part] += matrices[who[r]].change(part, output, x.data() + r * xStride, product.inputs);
+    }
+    const double expected = both[0] / (1 + std::exp(-both[0])) * both[1];
+    error += std::pow(wide(outs[at]) - expected, 2), norm += expected * expected;
   }
   CHECK_EQUAL(touched, size_t{0});
   const double relative = norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
@@ -165,7 +178,11 @@ void checkPlaces() {
     check<T>({1, 320, 2, {104, 104}, true}, {{5, 33}, {0, 2}, {16, 0}}, mixed(rows, 3), 8, 16);
     check<T>({0, 40, 1, {600}, false}, {{8}, {90}}, mixed(rows, 2), 0, 0, 60);
   }
+  // Several splits, the last of them in part; more ranks than shared memory holds; more splits than a thread loads at once.
+  check<T>({0, 2104, 2, {40, 40}, true}, {{100, 70}, {1, 0}}, mixed(20, 2));
   check<T>({0, 24, 1, {32}, false}, {{8}}, {-1, -1, -1});
+  check<T>({0, 24, 2, {32, 32}, true}, {{8, 8}}, {-1, -1, -1});
+  check<T>({0, 17416, 1, {16}, false}, {{200}}, {0, 0, -1});
 }
 
 }  // namespace
@@ -185,7 +202,9 @@ TEST("low rank: shapes that tensor cores do not support, in bf16") {
 TEST("low rank: more tasks than blocks") {
   std::vector<std::vector<int>> ranks;
   std::vector<int> who;
-  for (int i = 0; i < 50; i++) ranks.push_back({1 + i % 20}), who.push_back(49 - i);
-  check<bf16>({0, 16, 1, {16}, false}, ranks, who);
-  check<float>({0, 16, 1, {16}, false}, ranks, who);
+  for (int i = 0; i < 280; i++) ranks.push_back({1 + i % 20, i % 3}), who.push_back(279 - i);
+  for (const bool alternating : {false, true}) {
+    check<bf16>({0, 16, 2, {16, 16}, alternating}, ranks, who);
+    check<float>({0, 16, 2, {16, 16}, alternating}, ranks, who);
+  }
 }

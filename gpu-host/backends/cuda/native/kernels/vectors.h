@@ -72,6 +72,6 @@ __device__ __forceinline__ float blockSum(float value, float* warps) {
   return warpSum(lane < static_cast<int>(blockDim.x / 32) ? warps[lane] : 0.0f);
 }
 
-constexpr int divideUp(int a, int b) { return (a + b - 1) / b; }
+__host__ __device__ constexpr int divideUp(int a, int b) { return (a + b - 1) / b; }
 
 }  // namespace pie
