@@ -66,8 +66,13 @@ const EXCHANGER = `
       }
       outcomes.push(short(await receiveFile('large').read()));
       for (let i = 0; i < 100; i++) receiveFile('never' + i).drop();
-      await sleep(50).read();
-      outcomes.push(short(await receiveFile('large').read()));
+      // A dropped wait gives its place back once it has ended, which takes as long as the machine is busy.
+      let outcome;
+      do {
+        await sleep(20).read();
+        outcome = short(await receiveFile('large').read());
+      } while (outcome === 'limit-exceeded');
+      outcomes.push(outcome);
       return outcomes;
     },
     many: async () => {
