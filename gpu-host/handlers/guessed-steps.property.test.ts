@@ -30,7 +30,7 @@ interface Changes {
 }
 
 class Life {
-  /** What the inferlet was answered, in order. */
+  /** The host's answers, in order. */
   readonly log: string[] = [];
   readonly #inferlet: DeviceClient;
   readonly #queues: readonly number[];

@@ -71,7 +71,7 @@ export class GuessedSteps {
     this.#turns = turns;
   }
 
-  /** What the inferlets of a step under way will probably ask for next; empty when one of them may not, or someone else wants the device. */
+  /** The next steps of the inferlets whose step is under way; empty when one of them may ask for another, or another call wants the device. */
   rowsAfter({ parts, failure }: DeviceStep): readonly NextStep[] {
     if (this.#context.backend.ahead !== true || failure || !this.#turns.isAlone()) return [];
     if (!parts.every(({ call }) => call instanceof StepCall && call.hostQueue.trail.isSteady)) return [];
@@ -110,7 +110,7 @@ export class GuessedSteps {
     }
   }
 
-  /** What the inferlets of a guessed step will probably ask for next; empty unless all its calls have come. */
+  /** The steps after a guessed one; empty unless all its calls have come. */
   #rowsAfter({ parts }: GuessedStep): readonly NextStep[] {
     return this.#rows(parts.map((part) => ({ before: part, under: part.prepared })));
   }
@@ -179,7 +179,8 @@ export class GuessedSteps {
   }
 
   /**
-   * Waits for missing calls while nobody else wants the device: they need not be computed again, and inferlets that were together stay so.
+   * Keeps the device idle until missing calls come, while no other call wants it. The device then need not compute them again, and their
+   * inferlets keep sharing steps.
    * @returns the number of calls of these inferlets that can go now; undefined when someone else wants the device
    */
   async #linger(step: GuessedStep, awaited: Awaited): Promise<number | undefined> {

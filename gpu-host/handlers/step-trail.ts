@@ -36,7 +36,7 @@ export class StepTrail {
   }
 }
 
-/** What a later step continues. */
+/** The part of a step's request that `continuesStep` compares with the next one's. */
 type LastStep = Pick<StepRequest, 'positions' | 'output'>;
 
 /** True for a request that has nothing which its inferlet chooses anew for each token: one token in, and one sampled from all tokens. */
