@@ -156,13 +156,13 @@ export class Batcher {
   }
 
   /**
-   * A call that needs no step and can be executed now. A call of kind `idle` may touch memory between two batches only; any other may go
-   * on beside later ones. The call's dependents wait until it is finished.
+   * A call that needs no step and can be executed now: an `idle` one only between two batches, since it may touch memory, an instant one at any
+   * time. With `mayGo`, only an instant one that may go. The call's dependents wait until it is finished.
    */
-  takeInstant(): BatchCall | undefined {
-    const mayIdle = this.#busy === undefined;
+  takeInstant(mayGo?: (tenant: string, call: BatchCall) => boolean): BatchCall | undefined {
+    const mayIdle = this.#busy === undefined && !mayGo;
     const idle = mayIdle && this.#idleNext ? this.#idles.shift() : undefined;
-    const call = idle ?? this.#instants.shift() ?? (mayIdle ? this.#idles.shift() : undefined);
+    const call = idle ?? this.#instants.shift(mayGo) ?? (mayIdle ? this.#idles.shift() : undefined);
     if (!call) return undefined;
     this.#idleNext = call.kind !== 'idle';
     this.#leave(call);

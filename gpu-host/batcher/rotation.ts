@@ -19,10 +19,10 @@ export class Rotation<T> {
     return false;
   }
 
-  /** Removes and returns the next item of a tenant that may go, and moves its tenant behind the others. */
-  shift(mayGo: (tenant: string) => boolean = always): T | undefined {
+  /** Removes and returns the first item of a tenant, if the two may go, and moves the tenant behind the others. */
+  shift(mayGo: (tenant: string, first: T) => boolean = always): T | undefined {
     for (const [tenant, queue] of this.#queues) {
-      if (!mayGo(tenant)) continue;
+      if (!mayGo(tenant, queue[0] as T)) continue;
       const item = queue.shift();
       this.#queues.delete(tenant);
       if (queue.length > 0) this.#queues.set(tenant, queue);

@@ -20,9 +20,8 @@ import {
 } from '../testing/host.ts';
 import { ids, same, Workbench } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
-import type { AdapterWant } from './adapter-queue.ts';
 import { Adapters } from './adapters.ts';
-import { Meter } from './meter.ts';
+import { Meter, type Payer } from './meter.ts';
 
 const ADAPTERS = {
   pirate: { seed: 3, rank: 3 },
@@ -246,9 +245,9 @@ test('adapters are listed, loaded once, and leave the device for others when it 
 
 /** The adapters of a model on a device that reads each when the test says so. */
 async function gated({ model, adapters: known }: TestHost, maxBytes?: number) {
-  const paid = new Map<AdapterWant['space'], number>();
-  const charge = (ms: number, wants: readonly AdapterWant[]) => {
-    for (const { space } of wants) paid.set(space, (paid.get(space) ?? 0) + ms / wants.length);
+  const paid = new Map<Payer, number>();
+  const charge = (ms: number, payers: readonly Payer[]) => {
+    for (const payer of payers) paid.set(payer, (paid.get(payer) ?? 0) + ms / payers.length);
   };
   const backend = await createReferenceBackend(model, { pageSize: 8, pageCount: 1 });
   const reads: { readonly name: string; readonly go: () => void }[] = [];
@@ -306,7 +305,7 @@ test('adapters come one by one, tenants in turn, once for all requests; a reques
   await Promise.all(loads);
   assert.equal(reads.length, 3);
   assert.deepEqual(
-    [first, second, other].map((space) => paid.get(space)),
+    [first, second, other].map(({ port }) => paid.get(port.meter)),
     [undefined, 12, 6],
     'the inferlet that asked paid',
   );

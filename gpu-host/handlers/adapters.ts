@@ -6,6 +6,7 @@ import type { LoadedAdapter } from '../models/adapter.ts';
 import { ModelError } from '../models/errors.ts';
 import type { AdapterInfo } from '../protocol/calls.ts';
 import { AdapterQueue, type AdapterWant } from './adapter-queue.ts';
+import type { Payer } from './meter.ts';
 
 const MIB = 1024 * 1024;
 
@@ -26,7 +27,7 @@ export class Adapters {
   readonly #backend: Pick<Backend, 'loadAdapter' | 'adapterBytes' | 'mixesAdapters'>;
   readonly #known: ReadonlyMap<string, LoadedAdapter>;
   readonly #maxBytes: number;
-  readonly #charge: (ms: number, wants: readonly AdapterWant[]) => void;
+  readonly #charge: (ms: number, payers: readonly Payer[]) => void;
   /** Least recently used first. */
   readonly #residents = new Map<string, Resident>();
   /** Residents that leave as soon as no call holds them. */
@@ -43,7 +44,7 @@ export class Adapters {
     backend: Pick<Backend, 'loadAdapter' | 'adapterBytes' | 'mixesAdapters'>,
     known: ReadonlyMap<string, LoadedAdapter> = new Map(),
     maxBytes = Number.POSITIVE_INFINITY,
-    charge: (ms: number, wants: readonly AdapterWant[]) => void = () => undefined,
+    charge: (ms: number, payers: readonly Payer[]) => void = () => undefined,
   ) {
     this.#backend = backend;
     this.#known = known;
@@ -154,7 +155,8 @@ export class Adapters {
   #hand(name: string, resident: Resident): void {
     const wants = this.#queue.take(name);
     if (wants.length === 0) return;
-    this.#charge(resident.unpaidMs, wants);
+    const payers = wants.map(({ space }) => space.port.meter);
+    if (resident.unpaidMs > 0) this.#charge(resident.unpaidMs, payers);
     resident.unpaidMs = 0;
     for (const want of wants) want.arrived(this.#use(name, resident));
   }

@@ -19,7 +19,8 @@ import { rowsAhead } from './run-ahead.ts';
 import type { StepStats } from './stats.ts';
 
 /** The engine, as the batch runner sees it. */
-export interface BatchTurns extends Pick<GuessTurns, 'isAlone' | 'stepped' | 'called' | 'lingered' | 'adopt'> {
+export interface BatchTurns
+  extends Pick<GuessTurns, 'isAlone' | 'stepped' | 'called' | 'lingered' | 'spares' | 'allocateSpared' | 'adopt'> {
   /** Called after each step of the device, before its results are handed out. */
   computed(): void;
   /** A run continues with a step that is on the device already. */
@@ -78,6 +79,7 @@ export class BatchRunner {
       await this.#runPinned(batch);
     } finally {
       for (const pages of this.#pinned.splice(0)) pages.pins--;
+      this.#turns.spares.release();
     }
   }
 
@@ -124,7 +126,7 @@ export class BatchRunner {
       this.#acceptStep(step, startedMs, next, answered);
       if (guessed) await this.#guesses.follow(guessed);
       step = next;
-      if (step) await this.#turns.stepped();
+      if (step) await this.#turns.stepped(step.parts.length);
     }
   }
 

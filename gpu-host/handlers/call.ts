@@ -136,7 +136,7 @@ export abstract class HostCall extends BatchCall {
   }
 }
 
-/** A call that needs no device step and starts between two steps. */
+/** A call that needs no device step and starts between two batches; an allocation of a spared page also between two steps of one. */
 export abstract class InstantCall extends HostCall {
   /** Executes the call. Returns a promise when it ends later, for example on a disk. @throws CallFault */
   abstract execute(): undefined | Promise<void>;

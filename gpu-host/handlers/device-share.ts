@@ -19,7 +19,7 @@ export interface DeviceTurns {
   isUsed(): boolean;
   /** True when another model uses the device, or has done so or asked for it since this model's last step. */
   isContended(): boolean;
-  /** A step of this many inputs begins. */
+  /** A step of this many inputs begins. Each step of a batch is charged on its own: a model that comes later is not owed their time. */
   begin(inputs: number): void;
   /** The step has ended; it took the device for `ms`. */
   end(ms: number): void;

@@ -38,6 +38,7 @@ import { RefusedGraphs } from './refused-graphs.ts';
 import { RunCall } from './run.ts';
 import { RunSlices } from './run-slices.ts';
 import { HostQueue, type InferletOwner, type ModelSpace, type ReplyPort } from './space.ts';
+import { SparePages } from './spare-pages.ts';
 import { StepStats } from './stats.ts';
 import { StepGaps } from './step-gaps.ts';
 import { openSwap } from './swap.ts';
@@ -46,7 +47,8 @@ import { PageTurnover } from './turnover.ts';
 
 /**
  * One model at work: takes the calls of all inferlets, asks the batcher what to do next and runs it. The engine never computes two batches
- * at once; while one is computed, calls queue. Memory changes between two batches only, so that no page moves while the device uses it.
+ * at once; while one is computed, calls queue. Memory changes between two batches only, so that no page moves while the device uses it; amid
+ * guessed steps, inferlets get pages that no step before uses (`spare-pages.ts`).
  */
 export class ModelEngine {
   readonly model: HostedModel;
@@ -66,6 +68,7 @@ export class ModelEngine {
   #running = false;
   #stopped = false;
   #pause = new Pause();
+  #stepBeganMs = 0;
   /** Runs long work between steps: copies of pages to other pages and to and from files, and calls with many addresses. */
   readonly #gaps: StepGaps;
   readonly #arrivals: Arrivals;
@@ -148,19 +151,8 @@ export class ModelEngine {
       backend,
       maxTopK: maxTopK(backend),
       imageCache: new ImageCache(model.imageCacheBytes ?? DEFAULT_IMAGE_CACHE_BYTES),
-      adapters: new Adapters(
-        backend,
-        model.adapters,
-        model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES,
-        (ms, wants) => {
-          if (ms > 0)
-            this.stats.time.spend(
-              ms,
-              wants,
-              () => 1,
-              ({ space }) => space.port.meter,
-            );
-        },
+      adapters: new Adapters(backend, model.adapters, model.adapterMemoryBytes ?? DEFAULT_ADAPTER_BYTES, (ms, payers) =>
+        this.stats.time.spendEvenly(ms, payers),
       ),
       slices: new RunSlices(flush),
       evenSlices: new RunSlices(flush, { even: true }),
@@ -221,10 +213,16 @@ export class ModelEngine {
         this.#flush();
         this.stats.graceMs += await this.#pause.linger(ms);
       },
+      spares: new SparePages(this.memory),
+      allocateSpared: () => this.#instants.allocateSpared(),
       adopt: (call) => this.batcher.adopt(call),
       computed: () => this.memory.stepped(),
-      stepped: async () => {
-        this.batcher.stepped(performance.now(), this.#pause.takeLingeredMs());
+      stepped: async (rows) => {
+        const idleMs = this.#pause.takeLingeredMs();
+        this.batcher.stepped(performance.now(), idleMs);
+        this.#turns.end(performance.now() - idleMs - this.#stepBeganMs);
+        this.#turns.begin(rows);
+        this.#stepBeganMs = performance.now();
         this.#flush();
         await nextTurn();
       },
@@ -368,10 +366,11 @@ export class ModelEngine {
         continue;
       }
       this.#turns.begin(batchInputs(decision.batch));
-      const startedMs = performance.now();
+      this.#stepBeganMs = performance.now();
       await this.#runner.run(decision.batch);
-      this.#turns.end(performance.now() - startedMs);
-      this.batcher.ended(performance.now() - this.#pause.takeLingeredMs());
+      const endedMs = performance.now() - this.#pause.takeLingeredMs();
+      this.#turns.end(endedMs - this.#stepBeganMs);
+      this.batcher.ended(endedMs);
       this.#spaces.releaseClosed();
       this.#instants.run();
       this.#flush();

@@ -19,8 +19,10 @@ const MOST_TEXT = 60;
 
 /** A text in pages of its own. */
 interface Text {
-  readonly pages: Uint32Array;
+  pages: Uint32Array;
   readonly tokens: number[];
+  /** True when a page is allocated only when the others are full. */
+  readonly isPaged: boolean;
 }
 
 /** Changes of a plain step. */
@@ -61,12 +63,13 @@ class Life {
   }
 
   async #begin(): Promise<void> {
-    const pages = this.#inferlet.allocatePages(this.#queue, 9);
-    if (pages.tag === 'err') return;
+    const isPaged = this.#dice.roll(2) === 0;
     const isCommon = this.#dice.roll(2) === 0;
     const length = 5 + this.#dice.roll(14);
     const tokens = Array.from({ length }, (_, i) => (isCommon ? (i * 5) % 90 : this.#dice.roll(90)));
-    const text = { pages: pages.val, tokens };
+    const pages = this.#inferlet.allocatePages(this.#queue, isPaged ? Math.ceil(length / PAGE_SIZE) : 9);
+    if (pages.tag === 'err') return;
+    const text = { pages: pages.val, tokens, isPaged };
     this.#texts.push(text);
     this.#take(text, await this.#ask(text, {}, length));
   }
@@ -81,11 +84,11 @@ class Life {
       }
     } else if (kind === 7 && this.#texts.length < 4) {
       const shared = this.#inferlet.sharePages(this.#queue, pages);
-      if (shared.tag === 'ok') this.#texts.push({ pages: shared.val, tokens: [...tokens] });
+      if (shared.tag === 'ok') this.#texts.push({ ...text, pages: shared.val, tokens: [...tokens] });
     } else if (kind === 8) {
       this.#inferlet.send(this.#queue, {
         op: 'mask-page',
-        page: pages[this.#dice.roll(2)]!,
+        page: pages[this.#dice.roll(Math.min(2, pages.length))]!,
         slots: this.#dice.roll(8),
       });
     } else if (kind === 9) {
@@ -121,13 +124,20 @@ class Life {
     return this.#ask(text, { ...changes, output: { tag: 'sample', val: sampler } });
   }
 
-  #ask({ pages, tokens }: Text, changes: object, count = 1): Promise<Outcome<StepResult>> {
+  #ask(text: Text, changes: object, count = 1): Promise<Outcome<StepResult>> {
+    const { tokens } = text;
     const from = tokens.length - count;
+    if (text.isPaged && tokens.length > text.pages.length * PAGE_SIZE) {
+      const more = this.#inferlet.allocatePages(this.#queue, 1);
+      if (more.tag === 'ok') text.pages = Uint32Array.of(...text.pages, ...more.val);
+    }
+    const { pages } = text;
+    const outPages = text.isPaged ? pages.slice(Math.floor(from / PAGE_SIZE)) : pages;
     return this.#inferlet.ask(this.#queue, {
       op: 'step',
       request: {
         ...{ tokens: Uint32Array.from(tokens.slice(from)), positions: range(from, tokens.length), inPages: pages },
-        ...{ outPages: pages, mask: undefined, rows: 1, output: { tag: 'sample', val: this.#sampler }, ...changes },
+        ...{ outPages, mask: undefined, rows: 1, output: { tag: 'sample', val: this.#sampler }, ...changes },
       },
     });
   }

@@ -3,13 +3,14 @@ import { graceMs } from '../batcher/policies/adaptive.ts';
 import type { DeviceCall, HostCall, ModelContext } from './call.ts';
 import { type ComputedStep, DeviceStep, type StepPart } from './device-step.ts';
 import { NextStep } from './next-step.ts';
+import type { SparePages } from './spare-pages.ts';
 import { StepCall } from './step.ts';
 
 /** Maximum milliseconds for which a guessed step that has ended waits for its calls, while no other call can go. */
 const MOST_LATE_MS = 20;
 /** Bounds of that wait once other calls of its inferlets can go. */
 const GRACE = { maxMs: 4, stepShare: 1 };
-/** Maximum guessed steps that follow each other: memory and the shares of other models change only after them. */
+/** Maximum guessed steps that follow each other: memory changes only after them, but for pages that were spared. */
 const MOST_STEPS = 256;
 
 /** The engine and the batch runner, as the guesses see them. */
@@ -19,12 +20,16 @@ export interface GuessTurns {
    * as many other calls can go, whatever is expected.
    */
   isAlone(own?: number): boolean;
-  /** Sends the results, and reads the frames that have arrived. */
-  stepped(): Promise<void>;
+  /** A step has ended, and one of `rows` inputs has begun: sends the results, and reads the frames that have arrived. */
+  stepped(rows: number): Promise<void>;
   /** Resolves when a call has come, and at the latest with `end`. */
   called(end: Promise<void>): Promise<void>;
   /** Sends the results, and resolves when a call has come, or after `ms`. */
   lingered(ms: number): Promise<void>;
+  /** Pages of the next allocations. */
+  readonly spares: SparePages;
+  /** Executes allocations that have come, if their pages were spared. */
+  allocateSpared(): void;
   /** Takes a ready call into the batch under way. */
   adopt(call: HostCall): void;
   /** The call's input, as it would go to the device now. @throws CallFault or CallHeld */
@@ -87,7 +92,7 @@ export class GuessedSteps {
   async follow(first: GuessedStep): Promise<void> {
     let step: GuessedStep | undefined = first;
     for (let left = MOST_STEPS; step; left--) {
-      await this.#turns.stepped();
+      await this.#turns.stepped(step.parts.length);
       const awaited: Awaited = new Map(step.parts.map((part, row) => [part, row]));
       const taken: Taken[] = this.#take(awaited);
       while (awaited.size > 0 && step.endedMs === 0) {
@@ -122,7 +127,7 @@ export class GuessedSteps {
     const { contextLength } = this.#context.backend.config;
     const rows: NextStep[] = [];
     for (const [row, { before, under }] of steps.entries()) {
-      const next = under && NextStep.after(before, under, row, contextLength);
+      const next = under && NextStep.after(before, under, row, contextLength, this.#turns.spares);
       if (!next) return [];
       rows.push(next);
     }
@@ -134,6 +139,8 @@ export class GuessedSteps {
 
   /** Prepares the calls that have come, if they ask for what was guessed. Other calls stay ready for the next batch. */
   #take(awaited: Awaited): Taken[] {
+    // An inferlet whose pages are full allocates one right before its call.
+    this.#turns.allocateSpared();
     const taken: Taken[] = [];
     for (const [part, row] of awaited) {
       const call = part.find();
@@ -192,7 +199,7 @@ export class GuessedSteps {
         guess.guessed(own === 0);
       }
       // A queue whose next call asks for anything else has no call for this step.
-      const hopeful = [...awaited.keys()].filter(({ hasReadyCall }) => !hasReadyCall).length;
+      const hopeful = [...awaited.keys()].filter(({ hasCall }) => !hasCall).length;
       own = step.parts.filter(({ hasReadyCall }) => hasReadyCall).length;
       if (!this.#turns.isAlone(own)) return undefined;
       const nowMs = performance.now();

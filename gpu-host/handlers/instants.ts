@@ -2,6 +2,7 @@ import type { Batcher } from '../batcher/batcher.ts';
 import { CallHeld } from '../memory/fault.ts';
 import { BarrierCall } from './barrier.ts';
 import { type HostCall, InstantCall } from './call.ts';
+import { MemoryCall } from './memory-call.ts';
 import type { DeviceTime } from './meter.ts';
 import type { StepGaps } from './step-gaps.ts';
 import type { ThreadShare } from './thread-share.ts';
@@ -23,7 +24,7 @@ const INSTANTS_MS = 4;
 /** Time of the thread for one call that is not charged: reading the clock costs more than the charge is worth. */
 const FREE_MS = 0.1;
 
-/** Executes the calls of one model that need no step. All of this happens between two batches. */
+/** Executes the calls of one model that need no step, between two batches. */
 export class Instants {
   readonly #batcher: Batcher;
   readonly #time: DeviceTime;
@@ -65,6 +66,12 @@ export class Instants {
       if (performance.now() > untilMs) return true;
     }
     return false;
+  }
+
+  /** Executes allocations whose pages were spared for them. They change nothing that a batch uses, so that they need not wait until it ends. */
+  allocateSpared(): void {
+    for (let call = this.#batcher.takeInstant(isSpared); call; call = this.#batcher.takeInstant(isSpared))
+      this.#execute(call as MemoryCall);
   }
 
   /** Charges an inferlet for the thread's time since then, beyond what was spent meanwhile, unless it is short. */
@@ -117,3 +124,5 @@ export class Instants {
     else this.#turns.hold(call);
   }
 }
+
+const isSpared = (_tenant: string, call: unknown): boolean => call instanceof MemoryCall && call.spared !== undefined;

@@ -1,5 +1,6 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
+import type { Page } from '../memory/pool.ts';
 import { TokenCopying } from '../memory/space-copy.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Operation } from '../protocol/operations.ts';
@@ -34,12 +35,19 @@ export class MemoryCall extends InstantCall {
     return op === 'allocate-pages' || op === 'copy-slots' || op === 'copy-tokens';
   }
 
+  /** The page that was spared for this allocation: it is executed without a claim. */
+  get spared(): Page | undefined {
+    const { operation, hostQueue } = this;
+    return operation.op === 'allocate-pages' && operation.count === 1 ? hostQueue.sparePage : undefined;
+  }
+
   override execute(): undefined | Promise<void> {
     const { pages, embeds } = this.hostQueue.space;
     const { operation } = this;
     switch (operation.op) {
       case 'allocate-pages':
-        pages.allocate(operation.first, operation.count);
+        pages.allocate(operation.first, operation.count, this.spared);
+        if (this.spared) this.hostQueue.sparePage = undefined;
         break;
       case 'allocate-embeds':
         embeds.allocate(operation.first, operation.count);

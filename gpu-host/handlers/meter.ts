@@ -96,6 +96,11 @@ export class DeviceTime {
     }
   }
 
+  /** Divides the duration evenly. */
+  spendEvenly(ms: number, payers: readonly Payer[]): void {
+    this.spend(ms, payers, one, itself);
+  }
+
   /** Charges the whole duration to one payer. */
   spendFor(ms: number, payer: Payer): void {
     this.#charge(payer, this.#spent(ms));
@@ -120,3 +125,6 @@ export class DeviceTime {
     payer.charge(ns);
   }
 }
+
+const one = (): number => 1;
+const itself = (payer: Payer): Payer => payer;

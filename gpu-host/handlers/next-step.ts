@@ -1,8 +1,10 @@
 import type { SequenceInput, TopRequest } from '../backends/backend.ts';
+import type { PageSpace } from '../memory/space.ts';
 import { emptySlot } from '../memory/space-write.ts';
 import type { StepRequest } from '../protocol/calls.ts';
 import { drawsOf } from './sampler.ts';
 import type { HostQueue } from './space.ts';
+import type { SparePages } from './spare-pages.ts';
 import { StepCall } from './step.ts';
 import { continuesStep, isPlainStep } from './step-trail.ts';
 
@@ -24,20 +26,23 @@ export class NextStep {
 
   /**
    * The step after `before`, which is prepared as `under` and whose token is in row `row` of its batch's results. Undefined when that is no
-   * plain step, or when the place of the next keys is not certain: there is no empty slot on a page that is the inferlet's alone.
+   * plain step, or when the place of the next keys is not certain: on a page that is the inferlet's alone or, when the pages that `before`
+   * names are full, on the page of its queue's next allocation.
    */
   static after(
     before: StepCall | NextStep,
     under: SequenceInput,
     row: number,
     contextLength: number,
+    spares: SparePages,
   ): NextStep | undefined {
-    const { request } = before;
+    const { request, hostQueue } = before;
     const [at] = under.positions;
     const [written] = under.writes;
     if (!request || !isPlainStep(request) || at === undefined || written === undefined) return undefined;
     if (under.mask !== 'causal' || under.output.kind !== 'top' || at + 1 >= contextLength) return undefined;
-    const slot = emptySlot(before.hostQueue.space.pages, request.outPages);
+    const { pages } = hostQueue.space;
+    const slot = areFull(pages, request.outPages) ? spares.slot(hostQueue) : emptySlot(pages, request.outPages);
     if (slot === undefined) return undefined;
     // A copy, because the next call may be prepared in the memory of this one, and must be compared with what the device was given.
     const context = new Uint32Array(under.context.length + 1);
@@ -66,6 +71,11 @@ export class NextStep {
   /** How the call that took the step was prepared; undefined until then. */
   get prepared(): SequenceInput | undefined {
     return this.#prepared;
+  }
+
+  /** True when a call of the queue has come, whatever it asks for. */
+  get hasCall(): boolean {
+    return this.hostQueue.order.front !== undefined;
   }
 
   /** True when a call of the queue can go, whatever it asks for. */
@@ -117,6 +127,11 @@ export class NextStep {
   guessed(isRight: boolean): void {
     this.hostQueue.trail.guessed(isRight);
   }
+}
+
+/** True when none of the pages has an empty slot: the next step fills a page that is not allocated yet. */
+function areFull(pages: PageSpace, addresses: Uint32Array): boolean {
+  return addresses.every((address) => pages.pageAt(address)?.filled === pages.pool.fullBits);
 }
 
 /** The output of the same sampler at another position. */

@@ -5,6 +5,7 @@ import type { LatencyTargets } from '../batcher/targets.ts';
 import { EmbedSpace } from '../memory/embeds.ts';
 import { fault } from '../memory/fault.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
+import type { Page } from '../memory/pool.ts';
 import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Termination } from '../protocol/results.ts';
@@ -157,6 +158,8 @@ export class HostQueue {
   readonly space: ModelSpace;
   readonly order: BatchQueue;
   readonly trail = new StepTrail();
+  /** Page without an address for the queue's next allocation of one page, while steps are guessed. */
+  sparePage: Page | undefined;
   /** First error since the last `synchronize`. */
   failure: HandlerError | undefined;
   #isStopped = false;

@@ -300,6 +300,14 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
+   * An empty page, in a frame that is free or holds a cached prefix only: no inferlet gives way. Undefined when there is no such frame, or
+   * while calls wait for memory. The caller hands the page to `PageSpace.allocate` or releases it.
+   */
+  spare(): Page | undefined {
+    return !this.relief.holds && this.relief.freeOne() ? this.pool.take() : undefined;
+  }
+
+  /**
    * Brings a page back to the device, into a frame that is free or holds a cached prefix only: no inferlet gives way. False when there is
    * no such frame, or while calls wait for memory. @throws CallFault `internal` when swap lost the page
    */

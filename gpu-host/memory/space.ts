@@ -158,12 +158,16 @@ export class PageSpace {
   }
 
   /**
-   * Claims `count` pages at `first`, `first + 1`, …
+   * Claims `count` pages at `first`, `first + 1`, …, or takes `spare`, a page of `DeviceMemory.spare`, as the only one.
    * @throws CallFault `limit-exceeded` past the inferlet's limit or the pool, `terminated`; nothing is claimed then.
    */
-  allocate(first: number, count: number): void {
+  allocate(first: number, count: number, spare?: Page): void {
     this.#checkNew(first, count);
     this.checkLimit(count);
+    if (spare) {
+      this.#map(first, spare, 0);
+      return;
+    }
     this.memory.claim(this, count);
     for (let i = 0; i < count; i++) this.#map(first + i, this.pool.take() as Page, 0);
   }

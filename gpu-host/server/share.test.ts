@@ -3,10 +3,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Backend } from '../backends/backend.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { randomModel } from '../models/random-model.ts';
-import { GpuHostConnection } from '../protocol/client.ts';
-import { GREEDY, must, NONE } from '../testing/host.ts';
+import { GpuHostConnection, type RunHandle } from '../protocol/client.ts';
+import { GREEDY, must, NONE, until } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { GpuHost, type HostedModel } from './gpu-host.ts';
 
@@ -14,55 +16,103 @@ const CONTEXT = 256;
 const never = new Int32Array(new SharedArrayBuffer(4));
 const sum = (all: readonly number[]): number => all.reduce((total, ms) => total + ms, 0);
 
-test('gives a model with short steps as much time as one with long steps', async () => {
+/** Makes the replaced part of a backend, which adds the duration of each step, in ms, to `steps`. */
+type Device = (inner: Backend, steps: number[]) => Partial<Backend>;
+
+/** Lets `play` begin a run on each of two models of one host. */
+async function withModels(
+  devices: readonly [Device, Device],
+  play: (begin: (model: number) => RunHandle, steps: readonly [number[], number[]]) => Promise<void>,
+): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'pie-share-'));
-  /** Times of each model's steps, in ms. */
-  const steps = new Map<string, number[]>();
+  const steps: [number[], number[]] = [[], []];
   const models: HostedModel[] = [];
-  for (const [name, ms] of [
-    ['quick', 2],
-    ['slow', 20],
-  ] as const) {
+  for (const [i, device] of devices.entries()) {
+    const name = `model ${i}`;
     const model = await randomModel(join(directory, name), { layers: 1, contextLength: CONTEXT }, 7);
     const inner = await createReferenceBackend(model, { pageSize: 16, pageCount: CONTEXT / 16 });
-    const own: number[] = [];
-    steps.set(name, own);
-    const backend = wrapBackend(inner, {
-      async forward(batch) {
-        const startedMs = performance.now();
-        // Holds the thread, as a step of ONNX Runtime does.
-        Atomics.wait(never, 0, 0, ms);
-        const outputs = await inner.forward(batch);
-        own.push(performance.now() - startedMs);
-        return outputs;
-      },
-    });
+    const backend = wrapBackend(inner, device(inner, steps[i] as number[]));
     models.push({ name, backend, directory: model.directory });
   }
   const host = new GpuHost(models);
   const connection = await GpuHostConnection.connect(await host.listen(join(directory, 's')));
+  const begin = (model: number): RunHandle => {
+    const inferlet = connection.openInferlet({ id: `${model}`, tenant: `${model}`, maxPages: 64, arrival: model });
+    const queue = inferlet.createQueue(`model ${model}`);
+    const pages = must(inferlet.allocatePages(queue, CONTEXT / 16));
+    const maxTokens = CONTEXT - 1;
+    return inferlet.run(queue, { token: 1, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE });
+  };
   try {
-    const runs = models.map(({ name }, i) => {
-      const inferlet = connection.openInferlet({ id: name, tenant: name, maxPages: 64, arrival: i });
-      const queue = inferlet.createQueue(name);
-      const pages = must(inferlet.allocatePages(queue, CONTEXT / 16));
-      const maxTokens = CONTEXT - 1;
-      return inferlet.run(queue, { token: 1, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE });
-    });
-    // Both runs are at work from the second token of each on.
-    for (const run of runs) must(await run.next());
-    for (const own of steps.values()) own.length = 0;
-    const quick = runs[0]!;
-    for (let next = must(await quick.next()); !next.finished; next = must(await quick.next()));
-    const [own = [], other = []] = ['quick', 'slow'].map((name) => steps.get(name));
-    // The longest step of each does not count: after a pause of the machine in a step, the run of `quick` may end
-    // before the other model has made up for it.
-    const [ownMs, otherMs] = [own, other].map((all) => sum(all) - Math.max(0, ...all)) as [number, number];
-    const what = `${own.length} steps of ${sum(own)} ms and ${other.length} of ${sum(other)} ms`;
-    assert.ok(otherMs < 2 * sum(own) && ownMs < 2 * sum(other), what);
+    await play(begin, steps);
   } finally {
     connection.close();
     await host.close();
     rmSync(directory, { recursive: true, force: true });
   }
+}
+
+/** Holds the thread for `ms` a step, as ONNX Runtime does. */
+const blocking =
+  (ms: number): Device =>
+  (inner, steps) => ({
+    async forward(batch) {
+      const startedMs = performance.now();
+      Atomics.wait(never, 0, 0, ms);
+      const outputs = await inner.forward(batch);
+      steps.push(performance.now() - startedMs);
+      return outputs;
+    },
+  });
+
+/** Takes `ms` for a step, and takes the next one while it computes. */
+const ahead =
+  (ms: number): Device =>
+  (inner, steps) => {
+    let before: Promise<unknown> = Promise.resolve();
+    return {
+      ahead: true,
+      async forward(batch) {
+        const computing = inner.forward(batch);
+        before = before.then(() => sleep(ms));
+        await before;
+        steps.push(ms);
+        return computing;
+      },
+    };
+  };
+
+test('gives a model with short steps as much time as one with long steps', async () => {
+  await withModels([blocking(2), blocking(20)], async (begin, [own, other]) => {
+    const runs = [begin(0), begin(1)];
+    // Both runs are at work from the second token of each on.
+    for (const run of runs) must(await run.next());
+    own.length = 0;
+    other.length = 0;
+    const quick = runs[0]!;
+    for (let next = must(await quick.next()); !next.finished; next = must(await quick.next()));
+    // The longest step of each does not count: after a pause of the machine in a step, the run of the quick model may end
+    // before the other model has made up for it.
+    const [ownMs, otherMs] = [own, other].map((all) => sum(all) - Math.max(0, ...all)) as [number, number];
+    const what = `${own.length} steps of ${sum(own)} ms and ${other.length} of ${sum(other)} ms`;
+    assert.ok(otherMs < 2 * sum(own) && ownMs < 2 * sum(other), what);
+  });
+});
+
+test('owes a model nothing for steps that another one computed ahead before it came', async () => {
+  await withModels([ahead(2), ahead(2)], async (begin, [own, other]) => {
+    const first = begin(0);
+    const going = (async (): Promise<void> => {
+      while (!must(await first.next()).finished);
+    })();
+    await until(() => own.length >= 100);
+    const second = begin(1);
+    await until(() => other.length >= 1);
+    const before = own.length;
+    await until(() => other.length >= 40);
+    const beside = own.length - before;
+    assert.ok(beside >= 10, `${beside} steps beside ${other.length}`);
+    second.stop();
+    await going;
+  });
 });

@@ -1,0 +1,34 @@
+import type { DeviceMemory } from '../memory/device-memory.ts';
+import type { HostQueue } from './space.ts';
+
+/**
+ * Pages for the next allocations of inferlets whose pages are full, so that the slots of their next steps are known before the allocations
+ * come. A page that was not allocated goes back when the batch ends.
+ */
+export class SparePages {
+  readonly #memory: Pick<DeviceMemory, 'spare' | 'pool'>;
+  readonly #queues = new Set<HostQueue>();
+
+  constructor(memory: Pick<DeviceMemory, 'spare' | 'pool'>) {
+    this.#memory = memory;
+  }
+
+  /** The first physical slot of the queue's next page; undefined when its inferlet may hold no page more, or no frame can be had. */
+  slot(queue: HostQueue): number | undefined {
+    const { pages } = queue.space;
+    if (!pages.hasRoom) return undefined;
+    queue.sparePage ??= this.#memory.spare();
+    if (!queue.sparePage) return undefined;
+    this.#queues.add(queue);
+    return queue.sparePage.frame * pages.pool.pageSize;
+  }
+
+  /** Gives back the pages that were not allocated. No step that writes to them may be under way. */
+  release(): void {
+    for (const queue of this.#queues) {
+      if (queue.sparePage) this.#memory.pool.release(queue.sparePage);
+      queue.sparePage = undefined;
+    }
+    this.#queues.clear();
+  }
+}
