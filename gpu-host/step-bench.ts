@@ -168,12 +168,14 @@ async function decodeAll({ address, way, runs, context, steps, rounds, clientUs 
       Array.from({ length: runs }, async (_, i) => {
         const inferlet = connection.openInferlet({ id: `${round}-${i}`, maxPages: count, arrival: i });
         const queue = inferlet.createQueue('tiny');
-        const pages = must(inferlet.allocatePages(queue, count));
-        await prefill(inferlet, queue, pages, context, i);
-        return { inferlet, queue, pages };
+        // The pages of programs end at different steps.
+        const length = way === 'step' ? context - (i % PAGE_SIZE) : context;
+        const pages = must(inferlet.allocatePages(queue, way === 'step' ? Math.ceil(length / PAGE_SIZE) : count));
+        await prefill(inferlet, queue, pages, length, i);
+        return { inferlet, queue, pages, length };
       }),
     );
-    await Promise.all(ready.map(({ inferlet, queue, pages }) => decode(inferlet, queue, pages, context, steps)));
+    await Promise.all(ready.map(({ inferlet, queue, pages, length }) => decode(inferlet, queue, pages, length, steps)));
     await Promise.all(ready.map(({ inferlet }) => inferlet.close()));
   }
 }
@@ -192,15 +194,17 @@ const decodeRun: Decode = async (inferlet, queue, pages, context, steps) => {
   while (must(await run.next()).finished === undefined);
 };
 
-/** Names the filled pages and the page to write, as the guest library does; or `whole`: all pages. */
+/** Allocates page after page, and names the filled ones and the one to write, as the guest library does; or `whole`: names all pages. */
 const decodeSteps =
   (whole: boolean, clientUs: number): Decode =>
   async (inferlet, queue, pages, context, steps) => {
     let token = Uint32Array.of(1);
+    let held = pages;
     for (let position = context; position < context + steps; position++) {
       const at = Math.floor(position / PAGE_SIZE);
-      const inPages = whole ? pages : pages.slice(0, Math.ceil(position / PAGE_SIZE));
-      const rest = { inPages, outPages: whole ? pages : pages.slice(at, at + 1), mask: undefined, rows: 1 };
+      if (at === held.length) held = Uint32Array.of(...held, ...must(inferlet.allocatePages(queue, 1)));
+      const inPages = whole ? held : held.slice(0, Math.ceil(position / PAGE_SIZE));
+      const rest = { inPages, outPages: whole ? held : held.slice(at, at + 1), mask: undefined, rows: 1 };
       const request = { tokens: token, positions: Uint32Array.of(position), ...rest };
       const result = await inferlet.ask(queue, {
         op: 'step',
