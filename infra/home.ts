@@ -1,4 +1,14 @@
-import { existsSync, linkSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
@@ -50,9 +60,10 @@ export function claimHome(config: Directories): () => void {
   }
   assertOwnRunDirectory(config);
   const pidFile = path.join(config.runDirectory, PID_FILE);
-  takePidFile(pidFile, config.home);
+  const claim = takePidFile(pidFile, config.home);
   return () => {
     if (readPid(pidFile) === process.pid) rmSync(pidFile, { force: true });
+    writeFileSync(claim, '');
   };
 }
 
@@ -71,26 +82,44 @@ function assertOwnRunDirectory({ home, runDirectory }: Directories): void {
   );
 }
 
-/** Makes this process the owner in `pidFile`; of several that try at once, one succeeds. @throws ConfigError when a platform owns the home */
-function takePidFile(pidFile: string, home: string): void {
+/**
+ * Makes this process the owner in `pidFile`; of several that try at once, one succeeds. The process with the claim of the highest number is the
+ * owner. When it is dead or has released the claim, another one takes the next number: a link gives it to one process alone.
+ *
+ * @returns the file of the claim: without a pid it is released, and keeps its number from being given again
+ * @throws ConfigError when a platform owns the home
+ */
+function takePidFile(pidFile: string, home: string): string {
   // A link appears with its content, so no process reads half a pid.
   const own = `${pidFile}.${process.pid}`;
-  const aside = `${own}.dead`;
+  const claim = (number: number): string => `${pidFile}.claim-${number}`;
   writeFileSync(own, String(process.pid));
   try {
-    while (!done('EEXIST', () => linkSync(own, pidFile))) {
-      const owner = readPid(pidFile);
-      if (owner === process.pid) return;
-      if (owner !== null && isPlatform(owner)) throw inUse(home, owner);
-      // Another start may move the file first.
-      if (!done('ENOENT', () => renameSync(pidFile, aside))) continue;
-      // Another start may have replaced the dead owner in between: its claim goes back.
-      const moved = readPid(aside);
-      if (moved !== owner && moved !== null && isPlatform(moved)) done('EEXIST', () => linkSync(aside, pidFile));
+    for (;;) {
+      const numbers = claimNumbers(pidFile);
+      const last = Math.max(0, ...numbers);
+      for (const owner of [readPid(claim(last)), readPid(pidFile)])
+        if (owner !== null && owner !== process.pid && isPlatform(owner)) throw inUse(home, owner);
+      const next = last + 1;
+      if (!done('EEXIST', () => linkSync(own, claim(next)))) continue;
+      if (Math.max(...claimNumbers(pidFile)) > next) {
+        // Since this process looked, others have taken that number and the next one, and removed the lower one.
+        rmSync(claim(next), { force: true });
+        continue;
+      }
+      renameSync(own, pidFile);
+      for (const number of numbers) rmSync(claim(number), { force: true });
+      return claim(next);
     }
   } finally {
-    for (const file of [own, aside]) rmSync(file, { force: true });
+    rmSync(own, { force: true });
   }
+}
+
+function claimNumbers(pidFile: string): number[] {
+  const start = `${path.basename(pidFile)}.claim-`;
+  const names = readdirSync(path.dirname(pidFile)).filter((name) => name.startsWith(start));
+  return names.map((name) => Number(name.slice(start.length))).filter(Number.isInteger);
 }
 
 /** Runs an operation on files. False when it fails with `code`. */
