@@ -171,7 +171,7 @@ async function decodeAll({ address, way, runs, context, steps, rounds, clientUs 
         // The pages of programs end at different steps.
         const length = way === 'step' ? context - (i % PAGE_SIZE) : context;
         const pages = must(inferlet.allocatePages(queue, way === 'step' ? Math.ceil(length / PAGE_SIZE) : count));
-        await prefill(inferlet, queue, pages, length, i);
+        await prefill(inferlet, queue, pages, length, round * runs + i);
         return { inferlet, queue, pages, length };
       }),
     );
@@ -215,11 +215,13 @@ const decodeSteps =
     }
   };
 
-/** Prefills a text unlike any other, so that the prefix cache finds nothing. */
-async function prefill(inferlet: DeviceClient, queue: number, pages: Uint32Array, context: number, seed: number) {
+/** Prefills a text that begins with its number, so that the prefix cache finds nothing. */
+async function prefill(inferlet: DeviceClient, queue: number, pages: Uint32Array, context: number, text: number) {
   for (let from = 0; from < context; from += PREFILL_TOKENS) {
     const positions = range(from, Math.min(context, from + PREFILL_TOKENS));
-    const tokens = positions.map((position) => 3 + ((position + seed) % 90));
+    const tokens = positions.map(
+      (position) => 3 + ((position < 2 ? Math.floor(text / 90 ** position) : position) % 90),
+    );
     const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 0 };
     must(await inferlet.ask(queue, { op: 'step', request: { tokens, positions, ...rest, output: { tag: 'none' } } }));
   }

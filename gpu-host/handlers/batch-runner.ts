@@ -38,7 +38,7 @@ export interface BatchTurns
 /**
  * Does one batch on the device: prepares its calls, computes them in one step, hands out the results, then projects the states that the
  * step did not. If all calls are runs and the backend works ahead, further steps of these runs follow. Each is handed over while the one
- * before is computed, until another call waits; memory stays untouched until they are done. Steps of inferlets that see every token may be
+ * before is computed, until another call waits; no page moves until they are done. Steps of inferlets that see every token may be
  * guessed (`guessed-steps.ts`). A call's fault stays its own: preparing a call finds what the backend would refuse. If that check misses a
  * fault, the calls of the batch are computed one by one.
  */

@@ -1,64 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { DeviceClient, GpuHostConnection, Sampler } from '../protocol/client.ts';
-import { GREEDY, must, NONE, Oracle, range, startTestHost, type TestHost } from '../testing/host.ts';
+import type { GpuHostConnection, Sampler } from '../protocol/client.ts';
+import { GREEDY, must, NONE, Oracle, startTestHost, type TestHost } from '../testing/host.ts';
 import { SteppedDevice } from '../testing/stepped-device.ts';
+import { Stepper } from '../testing/stepper.ts';
 import { PROMPT } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
-
-const PAGE_SIZE = 8;
-
-/** An inferlet that decides after each token what it asks next. */
-class Stepper {
-  readonly inferlet: DeviceClient;
-  readonly queue: number;
-  pages: Uint32Array;
-  readonly text: number[];
-
-  constructor(inferlet: DeviceClient, text: readonly number[], pageCount = 10) {
-    this.inferlet = inferlet;
-    this.queue = inferlet.createQueue('tiny');
-    this.pages = must(inferlet.allocatePages(this.queue, pageCount));
-    this.text = [...text];
-  }
-
-  /** Computes the last `count` tokens of the text, and appends the sampled one. */
-  async step(count = 1, { sampler = GREEDY, queue = this.queue } = {}) {
-    const from = this.text.length - count;
-    const result = must(
-      await this.inferlet.ask(queue, {
-        op: 'step',
-        request: {
-          ...{ tokens: Uint32Array.from(this.text.slice(from)), positions: range(from, this.text.length) },
-          ...{ outPages: this.outPages(from), inPages: this.pages, mask: undefined, rows: 1 },
-          output: { tag: 'sample', val: sampler },
-        },
-      }),
-    );
-    const token = result.tokens[0] as number;
-    this.text.push(token);
-    return token;
-  }
-
-  /** The pages that tokens from `from` on may fill. */
-  protected outPages(_from: number): Uint32Array {
-    return this.pages;
-  }
-}
-
-/** An inferlet that allocates a page when its pages are full. */
-class PageStepper extends Stepper {
-  constructor(inferlet: DeviceClient, text: readonly number[]) {
-    super(inferlet, text, Math.ceil(text.length / PAGE_SIZE));
-  }
-
-  protected override outPages(from: number): Uint32Array {
-    if (this.text.length > this.pages.length * PAGE_SIZE)
-      this.pages = Uint32Array.of(...this.pages, ...must(this.inferlet.allocatePages(this.queue, 1)));
-    return this.pages.slice(Math.floor(from / PAGE_SIZE));
-  }
-}
 
 interface Stage {
   readonly device: SteppedDevice;
@@ -272,107 +220,6 @@ async function guessesBeside(
     device.free();
   }
 }
-
-/** Fills frames with finished prefixes that no inferlet holds. */
-async function fillWithPrefixes(connection: GpuHostConnection, device: SteppedDevice, second: GpuHostConnection) {
-  const text = Array.from({ length: 12 * PAGE_SIZE - 1 }, (_, i) => PROMPT[i % PROMPT.length]!);
-  const before = new Stepper(connection.openInferlet({ id: 'before', maxPages: 20, arrival: 0 }), text, 12);
-  await device.endUntil(second, before.step(text.length));
-  await device.endUntil(second, before.inferlet.close());
-}
-
-for (const pool of ['free', 'cached'] as const) {
-  test(`inferlets that allocate page after page are guessed across the ends of their pages, with ${pool} frames`, async () => {
-    const device = new SteppedDevice();
-    await using host = await startTestHost({ wrap: device.wrap, pageSize: PAGE_SIZE, pageCount: 16 });
-    const oracle = await Oracle.of(host.model);
-    const connection = await host.connect();
-    const second = await host.connect();
-    const cached = (): number => host.host.stats().models[0]!.pages.cached;
-    try {
-      if (pool === 'cached') await fillWithPrefixes(connection, device, second);
-      const before = cached();
-      assert.equal(before, pool === 'cached' ? 11 : 0);
-      const prompts = [PROMPT.slice(1, 4), PROMPT.slice(1, 7)];
-      const steppers = prompts.map((prompt, i) => {
-        const inferlet = connection.openInferlet({ id: `${i}`, maxPages: 20, arrival: i + 1 });
-        return new PageStepper(inferlet, prompt);
-      });
-      await device.endUntil(second, Promise.all(steppers.map((stepper) => stepper.step(stepper.text.length))));
-      for (let round = 0; round < 40; round++)
-        await device.endUntil(second, Promise.all(steppers.map((stepper) => stepper.step())));
-      assert.ok(device.guesses >= 35, `${device.guesses} guessed steps in 40`);
-      for (const [i, prompt] of prompts.entries())
-        assert.deepEqual(steppers[i]!.text.slice(prompt.length), await oracle.greedy(prompt, 41));
-      for (const { inferlet } of steppers) await device.endUntil(second, inferlet.close());
-      host.host.engines[0]!.memory.audit();
-      assert.equal(host.host.stats().models[0]!.pages.owned, 0);
-    } finally {
-      device.free();
-    }
-  });
-}
-
-/** Lets an inferlet that has the device to itself step until its text has `length` tokens and the next step is guessed. */
-async function stepTo(length: number, stepper: Stepper, device: SteppedDevice): Promise<void> {
-  const prompt = stepper.text.length;
-  for (let steps = 1; stepper.text.length < length; steps++) {
-    const told = stepper.step(steps === 1 ? prompt : 1);
-    await device.reaches(steps);
-    device.end();
-    await told;
-  }
-  await device.reaches(length - prompt + 1);
-}
-
-test('a page that was spared and is not allocated goes back', async () => {
-  const device = new SteppedDevice();
-  await using host = await startTestHost({ wrap: device.wrap, pageSize: PAGE_SIZE });
-  const oracle = await Oracle.of(host.model);
-  const connection = await host.connect();
-  const second = await host.connect();
-  const owned = (): number => host.host.stats().models[0]!.pages.owned;
-  try {
-    const prompt = PROMPT.slice(1, 4);
-    const stepper = new PageStepper(connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 }), prompt);
-    await stepTo(PAGE_SIZE + 1, stepper, device);
-    assert.deepEqual([device.underWay, owned()], [1, 2]);
-    device.end();
-    while (owned() > 1) await second.stats();
-    while (stepper.text.length < 3 * PAGE_SIZE) await device.endUntil(second, stepper.step());
-    assert.deepEqual(stepper.text.slice(prompt.length), await oracle.greedy(prompt, 3 * PAGE_SIZE - prompt.length));
-  } finally {
-    device.free();
-  }
-});
-
-test('an allocation for which another inferlet gives way waits until the guesses have ended', async () => {
-  const device = new SteppedDevice();
-  await using host = await startTestHost({ wrap: device.wrap, pageSize: PAGE_SIZE, pageCount: 4 });
-  const oracle = await Oracle.of(host.model);
-  const connection = await host.connect();
-  const second = await host.connect();
-  const owned = (): number => host.host.stats().models[0]!.pages.owned;
-  try {
-    const prompt = PROMPT.slice(1, 4);
-    const stepper = new PageStepper(connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 }), prompt);
-    const other = new Stepper(connection.openInferlet({ id: 'other', maxPages: 20, arrival: 2 }), PROMPT, 3);
-    await stepTo(PAGE_SIZE, stepper, device);
-    assert.deepEqual([device.underWay, owned()], [1, 4]);
-    const early = must(stepper.inferlet.allocatePages(stepper.queue, 1));
-    const told = stepper.step();
-    for (let i = 0; i < 5; i++) await second.stats();
-    assert.deepEqual([device.underWay, owned()], [1, 4]);
-    await device.endUntil(second, told);
-    await assert.rejects(device.endUntil(second, other.step(PROMPT.length)), /terminated/);
-    stepper.pages = Uint32Array.of(...stepper.pages, ...early);
-    while (stepper.text.length < 2 * PAGE_SIZE) await device.endUntil(second, stepper.step());
-    assert.deepEqual(stepper.text.slice(prompt.length), await oracle.greedy(prompt, 2 * PAGE_SIZE - prompt.length));
-    await device.endUntil(second, other.inferlet.close());
-  } finally {
-    device.free();
-  }
-});
 
 test('no step is guessed beside a call that cannot be guessed', async () => {
   const probe = (other: Stepper) =>

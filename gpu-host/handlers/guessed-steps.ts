@@ -100,24 +100,25 @@ export class GuessedSteps {
         taken.push(...this.#take(awaited));
       }
       const mayGoOn = left > 1 && !step.failure;
-      let next: GuessedStep | undefined =
-        mayGoOn && awaited.size === 0 ? this.handOver(this.#rowsAfter(step)) : undefined;
+      let next: GuessedStep | undefined = mayGoOn && awaited.size === 0 ? this.#goOn(step) : undefined;
       await step.ended;
       const startedMs = this.#turns.charge(step);
       if (step.failure) return this.#fail(step, taken, next);
       this.#give(step, taken, startedMs);
       if (awaited.size > 0) {
         const own = await this.#linger(step, awaited);
-        if (mayGoOn && own !== undefined && awaited.size === 0) next = this.handOver(this.#rowsAfter(step), own);
+        if (mayGoOn && own !== undefined && awaited.size === 0) next = this.#goOn(step, own);
       }
       this.#miss(awaited.keys());
       step = next;
     }
   }
 
-  /** The steps after a guessed one; empty unless all its calls have come. */
-  #rowsAfter({ parts }: GuessedStep): readonly NextStep[] {
-    return this.#rows(parts.map((part) => ({ before: part, under: part.prepared })));
+  /** Hands over the step after a guessed one, unless someone else wants the device. All calls of the guessed one have come. */
+  #goOn({ parts }: GuessedStep, own?: number): GuessedStep | undefined {
+    // Before the rows are made: they may take frames.
+    if (!this.#turns.isAlone(own)) return undefined;
+    return this.handOver(this.#rows(parts.map((part) => ({ before: part, under: part.prepared }))), own);
   }
 
   /** The steps after these, in the order of their rows; empty unless each has one. */

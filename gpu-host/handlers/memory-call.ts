@@ -48,6 +48,7 @@ export class MemoryCall extends InstantCall {
       case 'allocate-pages':
         pages.allocate(operation.first, operation.count, this.spared);
         if (this.spared) this.hostQueue.sparePage = undefined;
+        if (operation.count === 1) this.hostQueue.takesSpares = true;
         break;
       case 'allocate-embeds':
         embeds.allocate(operation.first, operation.count);

@@ -12,14 +12,17 @@ import { continuesStep, isPlainStep } from './step-trail.ts';
 export class NextStep {
   readonly hostQueue: HostQueue;
   readonly sequence: SequenceInput;
+  /** True when the step is on a page that was spared for an allocation. */
+  readonly #isOnSpare: boolean;
   #before: StepCall | NextStep | undefined;
   #call: StepCall | undefined;
   #prepared: SequenceInput | undefined;
   /** A call that asks for another step. */
   #refused: StepCall | undefined;
 
-  private constructor(before: StepCall | NextStep, sequence: SequenceInput) {
+  private constructor(before: StepCall | NextStep, isOnSpare: boolean, sequence: SequenceInput) {
     this.hostQueue = before.hostQueue;
+    this.#isOnSpare = isOnSpare;
     this.sequence = sequence;
     this.#before = before;
   }
@@ -42,13 +45,14 @@ export class NextStep {
     if (!request || !isPlainStep(request) || at === undefined || written === undefined) return undefined;
     if (under.mask !== 'causal' || under.output.kind !== 'top' || at + 1 >= contextLength) return undefined;
     const { pages } = hostQueue.space;
-    const slot = areFull(pages, request.outPages) ? spares.slot(hostQueue) : emptySlot(pages, request.outPages);
+    const empty = emptySlot(pages, request.outPages);
+    const slot = empty ?? (areFull(pages, request.outPages) ? spares.slot(hostQueue) : undefined);
     if (slot === undefined) return undefined;
     // A copy, because the next call may be prepared in the memory of this one, and must be compared with what the device was given.
     const context = new Uint32Array(under.context.length + 1);
     context.set(under.context);
     context[under.context.length] = written;
-    return new NextStep(before, {
+    return new NextStep(before, empty === undefined, {
       inputs: { kind: 'picked', rows: Uint32Array.of(row) },
       positions: Uint32Array.of(at + 1),
       context,
@@ -126,6 +130,7 @@ export class NextStep {
   /** Records whether the guess was worth its time: its call came, and no other call waited for that. */
   guessed(isRight: boolean): void {
     this.hostQueue.trail.guessed(isRight);
+    if (!isRight && this.#isOnSpare) this.hostQueue.takesSpares = false;
   }
 }
 

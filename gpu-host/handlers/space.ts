@@ -160,6 +160,8 @@ export class HostQueue {
   readonly trail = new StepTrail();
   /** Page without an address for the queue's next allocation of one page, while steps are guessed. */
   sparePage: Page | undefined;
+  /** False after a step was guessed in vain on a spare page: the inferlet may get its pages in another way. */
+  takesSpares = true;
   /** First error since the last `synchronize`. */
   failure: HandlerError | undefined;
   #isStopped = false;

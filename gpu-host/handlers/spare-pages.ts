@@ -13,10 +13,10 @@ export class SparePages {
     this.#memory = memory;
   }
 
-  /** The first physical slot of the queue's next page; undefined when its inferlet may hold no page more, or no frame can be had. */
+  /** The first physical slot of the queue's next page; undefined when no frame can be had, or its inferlet may hold no page more or gets them otherwise. */
   slot(queue: HostQueue): number | undefined {
     const { pages } = queue.space;
-    if (!pages.hasRoom) return undefined;
+    if (!queue.takesSpares || !pages.hasRoom) return undefined;
     queue.sparePage ??= this.#memory.spare();
     if (!queue.sparePage) return undefined;
     this.#queues.add(queue);

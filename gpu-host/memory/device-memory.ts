@@ -77,7 +77,7 @@ const NO_COPIES: ReadonlyMap<Page, number> = new Map();
 const NO_LOOKUPS: PrefixStats = { lookups: 0, hitTokens: 0, missTokens: 0, evictions: 0 };
 
 /**
- * All pages of one model on one device. When frames run out, `Relief` frees some, between device steps.
+ * All pages of one model on one device. When frames run out, `Relief` frees some, between batches; amid one only cached prefixes go (`spare`).
  *
  * free + cached + owned = frames, always. The oldest inferlet's claims succeed unless they pass its limit or the pool, less the pages of
  * snapshots that swap has no room for.
@@ -304,7 +304,8 @@ export class DeviceMemory implements SpaceMemory {
    * while calls wait for memory. The caller hands the page to `PageSpace.allocate` or releases it.
    */
   spare(): Page | undefined {
-    return !this.relief.holds && this.relief.freeOne() ? this.pool.take() : undefined;
+    if (this.pool.available === 0 || this.relief.holds) return undefined;
+    return this.relief.freeOne() ? this.pool.take() : undefined;
   }
 
   /**
