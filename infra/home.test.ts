@@ -171,7 +171,9 @@ test('a run directory outside of the home belongs to this user alone', () => {
     assert.deepEqual(readdirSync(runDirectory), before);
   };
   try {
-    claim()();
+    const release = claim();
+    release();
+    release();
     for (const mode of [0o777, 0o750, 0o701]) {
       chmodSync(runDirectory, mode);
       refused(/other users may enter it\. Remove it, or set PIE_HOME/);
@@ -186,6 +188,8 @@ test('a run directory outside of the home belongs to this user alone', () => {
     renameSync(runDirectory, join(folder, 'other'));
     symlinkSync(join(folder, 'other'), runDirectory);
     refused(/it is no directory of this user/);
+    rmSync(folder, { recursive: true });
+    release();
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

@@ -7,6 +7,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  truncateSync,
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
@@ -63,7 +64,8 @@ export function claimHome(config: Directories): () => void {
   const claim = takePidFile(pidFile, config.home);
   return () => {
     if (readPid(pidFile) === process.pid) rmSync(pidFile, { force: true });
-    writeFileSync(claim, '');
+    // The home may be gone, and a second call may come after another start.
+    done('ENOENT', () => truncateSync(claim));
   };
 }
 
