@@ -3,11 +3,13 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Backend } from '../backends/backend.ts';
 import { Dice } from '../batcher/testing/dice.ts';
 import { type DeviceClient, type GpuHostConnection, type Sampler, SharedPages } from '../protocol/client.ts';
 import type { ExportControl } from '../protocol/operations.ts';
 import { Ended, take } from '../testing/ended.ts';
 import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /*
  * Inferlets that together want several times the pool make random calls: prefills that are cut, steps, runs, forks, copies, embeds, waits,
@@ -15,7 +17,7 @@ import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
  * the tokens that it gets alone, and the oldest must finish.
  */
 
-const SEEDS = process.env.PIE_TEST_ALL ? 160 : 8;
+const SEEDS = process.env.PIE_TEST_ALL ? 160 : 10;
 const PAGE_SIZE = 8;
 /** Bytes of a page of the reference backend: keys and values of two layers with two heads of eight numbers. */
 const PAGE_BYTES = PAGE_SIZE * 2 * 2 * 2 * 8 * 8;
@@ -60,6 +62,7 @@ interface Plot {
   readonly swap: 'plenty' | 'half' | 'failing disk';
   readonly prefixCache: boolean;
   readonly maxBatchTokens: number;
+  readonly ahead: boolean;
 }
 
 interface Told {
@@ -118,6 +121,7 @@ function plotOf(seed: number): Plot {
     swap,
     prefixCache: dice.roll(2) === 0,
     maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
+    ahead: swap === 'plenty' && dice.roll(2) === 0,
   };
 }
 
@@ -337,10 +341,25 @@ async function tell(connection: GpuHostConnection, story: Story, arrival: number
   }
 }
 
+function workAhead(inner: Backend): Backend {
+  const dice = new Dice(1);
+  let before: Promise<unknown> = Promise.resolve();
+  const forward: Backend['forward'] = (batch) => {
+    const computed = before.then(async () => {
+      for (let turns = dice.roll(8); turns > 0; turns--) await nextTurn();
+      return inner.forward(batch);
+    });
+    before = computed.catch(() => undefined);
+    return computed;
+  };
+  return wrapBackend(inner, { ahead: true, forward });
+}
+
 function hostFor(plot: Plot | undefined): Promise<TestHost> {
   const { pageCount = 400, swap = 'plenty', prefixCache = false, maxBatchTokens = 512 } = plot ?? {};
   const pages = { plenty: 4000, half: pageCount, 'failing disk': pageCount }[swap];
   return startTestHost({
+    ...(plot?.ahead && { wrap: workAhead }),
     ...{ seed: 3, pageSize: PAGE_SIZE, pageCount, shape: { contextLength: CONTEXT }, kv: true },
     model: {
       prefixCache,
@@ -376,8 +395,8 @@ async function play(plot: Plot): Promise<{ told: Told[]; preemptions: number; te
     }),
   );
   for (const inferlet of opened) await inferlet.close();
-  const engine = host.host.engines[0]!;
   for (const inferlet of opened) assert.equal(inferlet.pendingCalls, 0);
+  const engine = host.host.engines[0]!;
   for (const { tenant } of plot.stories)
     for (const { name } of engine.registry.listExports(tenant)) engine.registry.unexport(tenant, name);
   assert.equal(engine.batcher.waiting, 0);
