@@ -189,7 +189,9 @@ describe('admission over several GPU hosts', () => {
       const add = (name: string, host: string, pages: number) =>
         expected.set(`pages:${name}@${host}`, (expected.get(`pages:${name}@${host}`) ?? 0) + pages);
       for (let i = 0; i < 60; i++) {
-        const record = submission({ tenant: `t${i}`, expectedPages: i % 2 === 0 ? { a: 1, b: 4 } : { a: 2, b: 1 } });
+        const expectedPages = i % 2 === 0 ? { a: 1, b: 4 } : { a: 2, b: 1 };
+        // The id draws the hosts.
+        const record = submission({ id: `inv-${i}`, tenant: `t${i}`, expectedPages });
         await scheduler.submit(record);
         const key = (await scheduler.invocations.get(record.id))?.placement ?? '';
         assert.ok((i % 2 === 0 ? large : small).includes(key.slice(1, key.indexOf('/'))), key);
