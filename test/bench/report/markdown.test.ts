@@ -44,6 +44,13 @@ describe('report', () => {
     assert.doesNotMatch(svg, />300</);
   });
 
+  it('leaves figures of 0 out of the noise', () => {
+    const one = results('1.50 (1.40–1.60)');
+    const zero = { ...suite('0 (0–0)'), name: 'stacked' };
+    const noise = /noise: the middle figure's range is \d+ % of its median/g;
+    assert.equal(reportOf({ ...one, suites: [...one.suites, zero] }, '').markdown.match(noise)?.length, 2);
+  });
+
   it('says when its suites ran on several commits, and names the commit of each', () => {
     const one = results('1.50 (1.40–1.60)');
     const other = { ...suite('1.50 (1.40–1.60)'), name: 'stacked', commit: 'def' };

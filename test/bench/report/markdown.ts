@@ -62,8 +62,9 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
   const ran = suites.filter(({ outcome }) => outcome === 'ran').length;
   const missing = suites.filter(({ outcome }) => outcome !== 'ran').map(({ name }) => `\`${name}\``);
   const rounds = repetitions === 1 ? 'one round' : `${repetitions} rounds`;
-  const minutes = `${format(seconds / 60, 0)} minutes`;
   const commits = new Set(suites.flatMap((suite) => (suite.outcome === 'ran' ? [suite.commit] : [])));
+  const apart = suites.reduce((sum, suite) => sum + (suite.outcome === 'ran' ? suite.seconds : 0), 0);
+  const minutes = `${format((commits.size > 1 ? apart : seconds) / 60, 0)} minutes`;
   const kind = `${quick ? 'quick ' : ''}run`;
   const lines = [
     commits.size > 1
@@ -86,12 +87,14 @@ function conditions(suite: SuiteRun, { machine, suites }: Results): string {
   const { busyBefore = 0 } = suite;
   const all = figuresOf(suite);
   const figures = all.filter(({ spread }) => !spread.isSingle);
+  // A range has no width over a median of 0.
+  const ranged = figures.map(({ spread }) => spread).filter((spread) => spread.median !== 0);
   const single =
     all.length === figures.length ? '' : ` (${all.length - figures.length} of ${all.length} have no range)`;
   const noise =
-    figures.length === 0
+    ranged.length === 0
       ? `unknown, ${all.length === 0 ? 'no figure has a range' : spreadOver(1)}`
-      : `the middle figure's range is ${percent(median(figures.map(({ spread }) => noiseOf(spread))))} of its median${single}`;
+      : `the middle figure's range is ${percent(median(ranged.map(noiseOf)))} of its median${single}`;
   const busy = busyBefore > BUSY ? `; **${percent(busyBefore)} of the processors were busy before it began**` : '';
   const commits = new Set(suites.map((each) => (each.outcome === 'ran' ? each.commit : machine.commit)));
   const commit = commits.size > 1 ? `, commit \`${suite.commit}\`` : '';
