@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { GpuHostConnection } from '../protocol/client.ts';
-import { must, Oracle, startTestHost } from '../testing/host.ts';
+import { must, Oracle, startTestHost, type TestHost } from '../testing/host.ts';
 import { SteppedDevice } from '../testing/stepped-device.ts';
 import { PAGE_SIZE, PageStepper, Stepper } from '../testing/stepper.ts';
 import { PROMPT } from '../testing/workbench.ts';
@@ -19,6 +19,30 @@ async function stepTo(length: number, stepper: Stepper, device: SteppedDevice): 
   await device.reaches(length - prompt + 1);
 }
 
+interface Stage {
+  readonly device: SteppedDevice;
+  readonly host: TestHost;
+  readonly oracle: Oracle;
+  /** Connection of the inferlets. */
+  readonly connection: GpuHostConnection;
+  /** Another one. */
+  readonly second: GpuHostConnection;
+  /** Frames of pages that inferlets hold or that are spared. */
+  readonly owned: () => number;
+}
+
+async function withDevice(play: (stage: Stage) => Promise<void>, pageCount = 64): Promise<void> {
+  const device = new SteppedDevice();
+  await using host = await startTestHost({ wrap: device.wrap, pageSize: PAGE_SIZE, pageCount });
+  const owned = (): number => host.host.stats().models[0]!.pages.owned;
+  const [connection, second] = [await host.connect(), await host.connect()];
+  try {
+    await play({ device, host, oracle: await Oracle.of(host.model), connection, second, owned });
+  } finally {
+    device.free();
+  }
+}
+
 /** Fills frames with finished prefixes that no inferlet holds. */
 async function fillWithPrefixes(connection: GpuHostConnection, device: SteppedDevice, second: GpuHostConnection) {
   const text = Array.from({ length: 12 * PAGE_SIZE - 1 }, (_, i) => PROMPT[i % PROMPT.length]!);
@@ -29,13 +53,8 @@ async function fillWithPrefixes(connection: GpuHostConnection, device: SteppedDe
 
 for (const pool of ['free', 'cached'] as const) {
   test(`inferlets that allocate page after page are guessed across the ends of their pages, with ${pool} frames`, async () => {
-    const device = new SteppedDevice();
-    await using host = await startTestHost({ wrap: device.wrap, pageSize: PAGE_SIZE, pageCount: 16 });
-    const oracle = await Oracle.of(host.model);
-    const connection = await host.connect();
-    const second = await host.connect();
-    const cached = (): number => host.host.stats().models[0]!.pages.cached;
-    try {
+    await withDevice(async ({ device, host, oracle, connection, second, owned }) => {
+      const cached = (): number => host.host.stats().models[0]!.pages.cached;
       if (pool === 'cached') await fillWithPrefixes(connection, device, second);
       const before = cached();
       assert.equal(before, pool === 'cached' ? 11 : 0);
@@ -52,20 +71,13 @@ for (const pool of ['free', 'cached'] as const) {
         assert.deepEqual(steppers[i]!.text.slice(prompt.length), await oracle.greedy(prompt, 41));
       for (const { inferlet } of steppers) await device.endUntil(second, inferlet.close());
       host.host.engines[0]!.memory.audit();
-      assert.equal(host.host.stats().models[0]!.pages.owned, 0);
-    } finally {
-      device.free();
-    }
+      assert.equal(owned(), 0);
+    }, 16);
   });
 }
 
 test('no page is spared again for an inferlet that did not take it', async () => {
-  const device = new SteppedDevice();
-  await using host = await startTestHost({ wrap: device.wrap, pageSize: PAGE_SIZE });
-  const oracle = await Oracle.of(host.model);
-  const connection = await host.connect();
-  const second = await host.connect();
-  try {
+  await withDevice(async ({ device, oracle, connection, second }) => {
     const prompt = PROMPT.slice(1, 4);
     const inferlet = connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 });
     const stepper = new PageStepper(inferlet, prompt, 2);
@@ -75,19 +87,11 @@ test('no page is spared again for an inferlet that did not take it', async () =>
     // One in vain at the first end of a page, and perhaps some whose calls came late; there are ten ends.
     assert.ok(device.batches.length <= 81 + 5, `${device.batches.length} steps for 81 tokens`);
     assert.ok(device.guesses > 40, `${device.guesses} guesses`);
-  } finally {
-    device.free();
-  }
+  });
 });
 
 test('a page that was spared and is not allocated goes back', async () => {
-  const device = new SteppedDevice();
-  await using host = await startTestHost({ wrap: device.wrap, pageSize: PAGE_SIZE });
-  const oracle = await Oracle.of(host.model);
-  const connection = await host.connect();
-  const second = await host.connect();
-  const owned = (): number => host.host.stats().models[0]!.pages.owned;
-  try {
+  await withDevice(async ({ device, oracle, connection, second, owned }) => {
     const prompt = PROMPT.slice(1, 4);
     const stepper = new PageStepper(connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 }), prompt);
     await stepTo(PAGE_SIZE + 1, stepper, device);
@@ -96,19 +100,11 @@ test('a page that was spared and is not allocated goes back', async () => {
     while (owned() > 1) await second.stats();
     while (stepper.text.length < 3 * PAGE_SIZE) await device.endUntil(second, stepper.step());
     assert.deepEqual(stepper.text.slice(prompt.length), await oracle.greedy(prompt, 3 * PAGE_SIZE - prompt.length));
-  } finally {
-    device.free();
-  }
+  });
 });
 
 test('an allocation for which another inferlet gives way waits until the guesses have ended', async () => {
-  const device = new SteppedDevice();
-  await using host = await startTestHost({ wrap: device.wrap, pageSize: PAGE_SIZE, pageCount: 4 });
-  const oracle = await Oracle.of(host.model);
-  const connection = await host.connect();
-  const second = await host.connect();
-  const owned = (): number => host.host.stats().models[0]!.pages.owned;
-  try {
+  await withDevice(async ({ device, oracle, connection, second, owned }) => {
     const prompt = PROMPT.slice(1, 4);
     const stepper = new PageStepper(connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 }), prompt);
     const other = new Stepper(connection.openInferlet({ id: 'other', maxPages: 20, arrival: 2 }), PROMPT, 3);
@@ -124,7 +120,5 @@ test('an allocation for which another inferlet gives way waits until the guesses
     while (stepper.text.length < 2 * PAGE_SIZE) await device.endUntil(second, stepper.step());
     assert.deepEqual(stepper.text.slice(prompt.length), await oracle.greedy(prompt, 2 * PAGE_SIZE - prompt.length));
     await device.endUntil(second, other.inferlet.close());
-  } finally {
-    device.free();
-  }
+  }, 4);
 });

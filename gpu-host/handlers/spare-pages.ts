@@ -13,7 +13,10 @@ export class SparePages {
     this.#memory = memory;
   }
 
-  /** The first physical slot of the queue's next page; undefined when no frame can be had, or its inferlet may hold no page more or gets them otherwise. */
+  /**
+   * The first physical slot of the queue's next page. Undefined when there is no frame, when the inferlet may hold no page more, or when it did
+   * not take the last page that was spared.
+   */
   slot(queue: HostQueue): number | undefined {
     const { pages } = queue.space;
     if (!queue.takesSpares || !pages.hasRoom) return undefined;
