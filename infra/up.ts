@@ -204,14 +204,16 @@ function welcome(config: Config, url: string, tookMs: number): string {
   return `
 Ready in ${(tookMs / 1000).toFixed(1)} s.
 
-  URL      ${url}
-  API key  ${path.join(config.home, 'credentials.json')}
-  Logs     ${config.logsDirectory}
+  URL        ${url}
+  Dashboard  ${url}/dashboard (sign in with the API key)
+  API key    ${path.join(config.home, 'credentials.json')}
+  Logs       ${config.logsDirectory}
 
 Try:
   npx pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'
   npx pie invoke chat-completion --input '{"model":"minimind2-small","messages":[{"role":"user","content":"What is the capital of France?"}]}'
   npx pie invoke parallel-generation --input '{"prompt":"The little dog","branches":3}'
+  npx pie demo --round-trip 20
   npx pie list
 
 Ctrl-C stops it.`;

@@ -82,6 +82,8 @@ export type { Submission } from './invocations/submission.ts';
 export interface Submitted {
   readonly id: string;
   readonly created: boolean;
+  /** End of the debounce delay of a new invocation. */
+  readonly notBefore?: number;
   /** Counted quotas that bind the request, with this request included. */
   readonly quotas: readonly QuotaUse[];
 }
@@ -218,7 +220,7 @@ export class Scheduler {
   /** Stores an invocation and puts it into its tenant's queue. The scheduler admits it at once when there is room. */
   async submit(submission: Submission): Promise<Submitted> {
     const outcome = await this.invocations.create(submission);
-    return outcome.created ? { id: submission.id, created: true, quotas: outcome.quotas } : outcome;
+    return outcome.created ? { ...outcome, id: submission.id } : outcome;
   }
 
   /** After a change of weight, suspension or limits, admits the waiting invocations that fit: of one tenant, or by default of all. */

@@ -52,6 +52,7 @@ describe('the pie command', () => {
     ['an unknown option', ['invoke', 'x', '--inptu', '{}'], /Unknown option '--inptu'/],
     ['a value out of the choices', ['logs', 'x', '--level', 'loud'], /Allowed choices are debug, info, warn, error/],
     ['an input that is not JSON', ['invoke', 'x', '--input', '{bad'], /not JSON[\s\S]*malformed-json/],
+    ['an answer that is not JSON', ['answer', 'inv_1', 'yes'], /answer is not JSON[\s\S]*pie answer inv_1 '/],
     ['an input file that is not there', ['invoke', 'x', '--input', '@none.json'], /none\.json cannot be read/],
     ['a source that is not there', ['deploy', 'none.ts'], /none\.ts does not exist/],
     ['two readers of standard input', ['invoke', 'x', '--interactive', '--input', '-'], /cannot be both/],

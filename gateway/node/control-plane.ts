@@ -398,6 +398,7 @@ export class NodeControlPlane implements ControlPlane {
       version,
       status: 'queued',
       createdAt: new Date(submission.submittedAt).toISOString(),
+      ...(submitted.notBefore !== undefined && { notBefore: new Date(submitted.notBefore).toISOString() }),
       attempts: 0,
       lastEventId: '0-0',
       ...(webhookUrl === undefined ? {} : { webhook: unsent(shownUrl(webhookUrl)) }),

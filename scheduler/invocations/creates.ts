@@ -82,8 +82,11 @@ function basisTexts({ basis }: Submission): string[] {
 function outcomeOf({ function: name, version, limits }: Submission, reply: unknown, now: number): CreateOutcome {
   const [created, value, ...rest] = tuple(reply);
   switch (created) {
-    case 1:
-      return { created: true, arrival: Number(value), quotas: parseUses(rest, now) };
+    case 1: {
+      const [until, ...counted] = rest;
+      const delay = Number(until) === 0 ? {} : { notBefore: Number(until) };
+      return { created: true, arrival: Number(value), ...delay, quotas: parseUses(counted, now) };
+    }
     case 0:
       return { created: false, id: String(value), quotas: parseUses(rest, now) };
     case -1: {

@@ -232,7 +232,13 @@ export interface ListPage {
 
 /** `quotas`: the quotas that limit this request, with the request counted. */
 export type CreateOutcome =
-  | { readonly created: true; readonly arrival: number; readonly quotas: readonly QuotaUse[] }
+  | {
+      readonly created: true;
+      readonly arrival: number;
+      /** End of its debounce delay. */
+      readonly notBefore?: number;
+      readonly quotas: readonly QuotaUse[];
+    }
   /** The idempotency key belongs to invocation `id`; nothing was stored. */
   | { readonly created: false; readonly id: string; readonly quotas: readonly QuotaUse[] };
 

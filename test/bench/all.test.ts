@@ -59,6 +59,9 @@ describe('pie bench all', () => {
   it('refuses an unknown suite and a wrong earlier run before it measures anything', async () => {
     await assert.rejects(run({ only: ['agents', 'nothing'] }), /There is no suite "nothing"/);
     const file = path.join(directory, 'earlier.json');
+    await assert.rejects(run({ against: file }), /No results .*earlier\.json/);
+    await writeFile(file, '{');
+    await assert.rejects(run({ against: file }), /No results .*earlier\.json/);
     for (const text of ['null', '{}', '{"format": 2, "suites": []}', '{"format": 1, "suites": {}}']) {
       await writeFile(file, text);
       await assert.rejects(run({ against: file }), /holds no results/);

@@ -158,9 +158,14 @@ function expectedOf(
   });
 }
 
-/** @throws Error when the file holds no results of this format */
+/** @throws Error when the file cannot be read, or holds no results of this format */
 export async function readResults(file: string): Promise<Results> {
-  const results = JSON.parse(await readFile(file, 'utf8')) as Partial<Results> | null;
+  let results: Partial<Results> | null;
+  try {
+    results = JSON.parse(await readFile(file, 'utf8')) as Partial<Results> | null;
+  } catch (cause) {
+    throw new Error(`No results of an earlier run can be read from ${file}.`, { cause });
+  }
   if (results?.format !== 1 || !Array.isArray(results.suites))
     throw new Error(`${file} holds no results of \`pie bench all\` of this version.`);
   return results as Results;

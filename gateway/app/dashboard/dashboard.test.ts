@@ -257,6 +257,20 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       for (const markup of seen) assert.doesNotMatch(markup, /<script>|<img|<\/pre><script/);
     });
 
+    it('leads visitors of the bare URL to the overview', async () => {
+      const bare = await visitor().get('/');
+      assert.deepEqual([bare.status, bare.headers.get('location')], [302, '/dashboard']);
+    });
+
+    it('refuses a filter and a cursor that no list has', async () => {
+      const browser = await signedIn();
+      for (const query of ['status=gone', 'function=A', 'cursor=zzz']) {
+        const refused = await browser.get(`/dashboard/invocations?${query}`);
+        assert.equal(refused.status, 422, query);
+        assert.match(await refused.text(), /not valid/);
+      }
+    });
+
     it('forbids inline scripts, inline styles, frames, other sites and caching', async () => {
       const response = await (await signedIn()).get('/dashboard');
       const policy = response.headers.get('content-security-policy') ?? '';

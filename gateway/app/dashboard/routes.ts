@@ -213,6 +213,8 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   });
 
   app.route('/dashboard', dashboard);
+  // People open the URL that `npm start` prints.
+  app.get('/', (c) => c.redirect('/dashboard'));
 }
 
 /** The page's own content: its head and its fragments, each in a box that the script finds by id. */

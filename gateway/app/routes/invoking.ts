@@ -83,6 +83,7 @@ function concurrencyOf(key: string | undefined, limit: string | undefined): Invo
   if (limit === undefined) return undefined;
   throw new GatewayError('invalid-input', 'Concurrency-Limit is the limit of a Concurrency-Key, which is missing.', {
     field: 'concurrency-key',
+    hint: 'Send both, or none of them. `pie invoke` sends the key with --concurrency-key.',
   });
 }
 

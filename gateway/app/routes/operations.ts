@@ -4,7 +4,7 @@ import { type ControlPlane, type InvocationStatus, STATUSES } from '../control.t
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
-import { ListedInvocationSchema } from '../schemas/invocations.ts';
+import { invocationCursor, ListedInvocationSchema } from '../schemas/invocations.ts';
 import {
   GpuHostChangeSchema,
   GpuHostSchema,
@@ -29,11 +29,7 @@ const listQuery = z.object({
     }),
   tenant: tenantName.optional().openapi({ description: "Another tenant than the key's (operators only)" }),
   limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(50).openapi({ description: 'Most entries to return' }),
-  cursor: z
-    .string()
-    .regex(/^\d{1,15}\.[A-Za-z0-9_-]{1,128}$/, 'is not a cursor')
-    .optional()
-    .openapi({ description: '`cursor` of the previous page' }),
+  cursor: invocationCursor.optional().openapi({ description: '`cursor` of the previous page' }),
 });
 
 const HOST_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;

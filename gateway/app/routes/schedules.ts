@@ -16,6 +16,8 @@ import { missing } from './functions.ts';
 /** JSON may escape a byte as six characters. */
 const MAX_BODY_BYTES = MAX_INPUT_BYTES * 6 + 1024;
 
+const TIMES_HINT = 'For example: `"cron": "0 3 * * *", "timezone": "Europe/Berlin"`, or `"everyMs": 900000`.';
+
 const nameParam = z.object({
   name: z
     .string()
@@ -134,9 +136,10 @@ function timingOf({
   if ((cron === undefined) === (everyMs === undefined))
     throw new GatewayError('invalid-input', 'A schedule has either a pattern (`cron`) or an interval (`everyMs`).', {
       field: cron === undefined ? '/cron' : '/everyMs',
+      hint: TIMES_HINT,
     });
   const timing: Timing = cron === undefined ? { everyMs: everyMs ?? 0 } : { cron, timezone: timezone ?? 'UTC' };
   const fault = timingFault(timing);
   if (fault === null) return timing;
-  throw new GatewayError('invalid-input', fault.message, { field: `/${fault.field}` });
+  throw new GatewayError('invalid-input', fault.message, { field: `/${fault.field}`, hint: TIMES_HINT });
 }

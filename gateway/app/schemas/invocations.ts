@@ -65,6 +65,9 @@ export const InvocationSchema = z
   })
   .openapi('Invocation');
 
+/** Place in the list of invocations, as its pages name the next one. */
+export const invocationCursor = z.string().regex(/^\d{1,15}\.[A-Za-z0-9_-]{1,128}$/, 'is not a cursor');
+
 export const FileSchema = z
   .object({
     name: z.string().openapi({ example: 'report.pdf' }),

@@ -17,6 +17,8 @@ export const answer: Command = {
     { line: `pie answer inv_4f1c '{"approve":true}'`, does: 'answers, and the invocation goes on' },
   ],
   async run({ args: [id = '', given], options, terminal, signal, connect }) {
+    const written = { what: 'answer', before: `pie answer ${id}`, example: '{"approve":true}' };
+    const value = given === undefined ? undefined : readInput(given, written);
     const { client } = await connect();
     if (given === undefined) {
       const { question } = await client.invocation(id, { signal });
@@ -29,7 +31,7 @@ export const answer: Command = {
       return EXIT.ok;
     }
     const number = typeof options.question === 'number' ? { question: options.question } : {};
-    const state = await client.answer(id, readInput(given), { signal, ...number });
+    const state = await client.answer(id, value, { signal, ...number });
     terminal.value(state);
     terminal.print(`${state.id}  ${state.status}`);
     terminal.note(`Next: pie attach ${state.id}`);

@@ -2,25 +2,36 @@ import { readFileSync } from 'node:fs';
 import { exactJson } from '../../app/http/exact-json.ts';
 import { Failure } from '../failure.ts';
 
-/** The value of `--input` for `JSON.stringify`: JSON, `@file`, or `-` for standard input. Throws {@link Failure} for invalid JSON. */
-export function readInput(text: string | undefined): unknown {
+/** A JSON value on a command line, for the error that refuses another text. */
+interface Written {
+  readonly what: string;
+  /** The command line up to the value. */
+  readonly before: string;
+  readonly example: string;
+}
+
+const INPUT: Written = { what: 'input', before: '--input', example: '{"prompt":"Once upon a time"}' };
+
+/** A value for `JSON.stringify`: JSON, `@file`, or `-` for standard input; `{}` without text. Throws {@link Failure} for invalid JSON. */
+export function readInput(text: string | undefined, { what, before, example }: Written = INPUT): unknown {
   if (text === undefined) return {};
-  const [source, json] = text === '-' ? ['standard input', read(0, 'standard input')] : fromFile(text);
+  const [source, json] = jsonOf(text);
   try {
     return exactJson(json);
   } catch (cause) {
-    throw new Failure(`The input (${source}) is not JSON.`, {
+    throw new Failure(`The ${what}${source} is not JSON.`, {
       code: 'malformed-json',
       why: cause instanceof Error ? cause.message : String(cause),
-      advice: `Quote it for the shell: --input '{"prompt":"Once upon a time"}', or read it with --input @file.json.`,
+      advice: `Quote it for the shell: ${before} '${example}', or read it from a file: ${before} @file.json.`,
     });
   }
 }
 
-function fromFile(text: string): [string, string] {
-  if (!text.startsWith('@')) return ['--input', text];
+function jsonOf(text: string): [source: string, json: string] {
+  if (text === '-') return [' (standard input)', read(0, 'standard input')];
+  if (!text.startsWith('@')) return ['', text];
   const file = text.slice(1);
-  return [file, read(file, file)];
+  return [` (${file})`, read(file, file)];
 }
 
 function read(from: number | string, name: string): string {

@@ -52,9 +52,11 @@ export const status: Command = {
 };
 
 function details({
+  status,
   parent,
   schedule,
   question,
+  notBefore,
   createdAt,
   startedAt,
   endedAt,
@@ -70,11 +72,14 @@ function details({
       `asks (question ${question.number}, until ${question.until}): ${question.text}`,
       JSON.stringify(question.schema),
     );
+  if (notBefore !== undefined) lines.push(`waits for the delay of its debounce key until ${notBefore}`);
   if (schedule !== undefined) lines.push(`made by the schedule ${schedule}`);
   if (startedAt !== undefined) {
     const waited = duration(Date.parse(startedAt) - Date.parse(createdAt));
     const ran = duration((endedAt === undefined ? Date.now() : Date.parse(endedAt)) - Date.parse(startedAt));
-    lines.push(`waited ${waited}, ${endedAt === undefined ? 'runs for' : 'ran'} ${ran}`);
+    const since =
+      status === 'waiting' ? 'waits for an answer now' : `${endedAt === undefined ? 'runs for' : 'ran'} ${ran}`;
+    lines.push(`waited ${waited} for its start, ${since}`);
     if (attempts > 1)
       lines.push(`begun ${attempts} times: these are the times of the last, and the sums of what all used`);
   }

@@ -36,7 +36,10 @@ export const invoke: Command = {
       help: 'start at the latest this long after the first one (default: 10 delays)',
       parse: duration,
     },
-    { flags: '--idempotency-key <key>', help: 'a repeated request with this key returns the first invocation' },
+    {
+      flags: '--idempotency-key <key>',
+      help: 'a repeated request with this key gets the first invocation once that has ended, and is refused before',
+    },
   ],
   examples: [
     {

@@ -144,8 +144,10 @@ export function cells(row: InvocationState): string[] {
   ];
 }
 
-/** `running`, `failed (trap)`, `running, attempt 2`. */
-function stateOf({ status, error, attempts }: InvocationState): string {
+/** `running`, `queued for 30 s more`, `failed (trap)`, `running, attempt 2`. */
+function stateOf({ status, error, attempts, notBefore }: InvocationState): string {
+  if (status === 'queued' && notBefore !== undefined)
+    return `queued for ${duration(Math.max(0, Date.parse(notBefore) - Date.now()))} more`;
   const state = error === undefined || status === 'cancelled' ? status : `${status} (${error.code})`;
   return attempts > 1 ? `${state}, attempt ${attempts}` : state;
 }

@@ -23,6 +23,7 @@ export function describeWaiting(get: () => Harness): void {
       const waitMs = Date.parse(state.notBefore) - Date.parse(state.createdAt);
       assert.ok(state.status === 'queued' && waitMs >= 3_600_000 && waitMs < 3_660_000, JSON.stringify(state));
       const third = await json(await h.invoke({ ...ASYNC, ...debounce }));
+      assert.equal(third.notBefore, (await h.ask(`/v1/invocations/${third.id}`)).body.notBefore);
       const refused = await answer;
       h.refused(refused, 'superseded');
       assert.deepEqual([refused.body.invocation, refused.body.successor], [second, third.id]);

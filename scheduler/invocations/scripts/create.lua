@@ -23,8 +23,8 @@
     ../../functions/scripts/include/serving.lua); the job as JSON text, without its arrival
 
   Returns for each invocation
-          {1, arrival, quotas}; `arrival` is its place in the order of all invocations. The same when the record already exists (a command
-            sent twice).
+          {1, arrival, end, quotas}; `arrival` is its place in the order of all invocations, `end` that of its debounce delay (0 without one).
+            The same when the record already exists (a command sent twice).
           {0, id, quotas} when the idempotency key belongs to an invocation of the same function and body; this does not count as a request.
           {-2, id} when that invocation is of another function or body; nothing was stored.
           {-1, quota, quotas} when a quota has no room; only the refusal was counted (a command sent twice counts it again).
@@ -137,9 +137,9 @@ local function create(place, at)
   end
   local account, fn = given.account, given['function']
 
-  local known = redis.call('HGET', record, 'arrival')
+  local known, waitsUntil = unpack(redis.call('HMGET', record, 'arrival', 'notBefore'))
   if known then
-    return {1, tonumber(known), unpack(quotaStates(countedUse(account, fn, now)))}
+    return {1, tonumber(known), tonumber(waitsUntil or 0), unpack(quotaStates(countedUse(account, fn, now)))}
   end
   if idempotency ~= record then
     local earlier = redis.call('GET', idempotency)
@@ -215,9 +215,10 @@ local function create(place, at)
       fields[#fields + 1] = value
     end
   end
-  if given.debounceKey then
+  local notBefore = given.debounceKey and debounce(given, id, now, firstAt)
+  if notBefore then
     fields[#fields + 1] = 'notBefore'
-    fields[#fields + 1] = debounce(given, id, now, firstAt)
+    fields[#fields + 1] = notBefore
   end
   redis.call('HSET', record, unpack(fields))
   if given.concurrencyKey then
@@ -235,7 +236,7 @@ local function create(place, at)
   if not given.debounceKey then
     entering[#entering + 1] = { prefix = given.prefix, tenant = given.tenant, id = id, arrival = arrival }
   end
-  return {1, arrival, unpack(quotaStates(limits))}
+  return {1, arrival, notBefore or 0, unpack(quotaStates(limits))}
 end
 
 local replies, at = {}, HEAD + 1

@@ -1,6 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import { STATUSES } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
+import { invocationCursor } from '../../schemas/invocations.ts';
 import { html, NONE } from '../html/html.ts';
 import { empty } from '../html/parts.ts';
 import { type Page, tenantOf, type Visit, withTenant } from '../page.ts';
@@ -14,7 +15,7 @@ const querySchema = z.object({
     .regex(/^[a-z][a-z0-9-]{0,62}$/)
     .optional(),
   status: z.enum(STATUSES).optional(),
-  cursor: z.string().min(1).max(512).optional(),
+  cursor: invocationCursor.optional(),
 });
 
 /** Invocations, newest first, filtered by function and status. */
@@ -26,7 +27,7 @@ export async function invocationsPage(visit: Visit): Promise<Page> {
   const parsed = querySchema.safeParse(given);
   if (!parsed.success)
     throw new GatewayError('invalid-input', 'The filter in the address is not valid.', {
-      hint: 'Choose a function and a status from the lists.',
+      hint: 'Go to the invocations, and choose a function and a status from the lists.',
     });
   const query = parsed.data;
   const filtered = query.function !== undefined || query.status !== undefined;
