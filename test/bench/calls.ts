@@ -42,7 +42,8 @@ interface Sample {
 /** Latency of handler calls by layer, and how it grows with the number of inferlets that call. */
 export const calls: Bench = {
   name: 'calls',
-  summary: 'time of one handler call of the control and the inference layer, at 1 to 512 inferlets at once',
+  summary:
+    'time of one handler call of the control and the inference layer, and contention: 1 to 512 inferlets at once',
   help: `Inferlets repeat one handler call on a tiny random model, all at once and each waiting for its own call (Pie, SOSP '25, Figure 10 and contention):
 calls of the control layer (random, tokenize, allocate and free an embed, store.get), and of the inference layer (synchronize, a step of one token,
 and the same token by three calls). The clocks are the inferlets' own. The baseline of the calls that compute is a bare step of the same backend
@@ -91,7 +92,7 @@ more round before warms all. The growth is taken over one inferlet in the same r
       });
     });
     return {
-      title: `Handler calls by ${counts.join(', ')} inferlets at once, tiny model`,
+      title: `Handler calls, and contention of ${counts.join(', ')} inferlets at once, tiny model`,
       header: [
         'layer',
         'call',

@@ -41,7 +41,7 @@ export const WORKLOADS: readonly Workload[] = [
     },
   },
   {
-    name: 'tree search: 2 thoughts a node, 3 levels below 256 tokens',
+    name: 'reasoning: a tree of 2 thoughts a node, 3 levels below 256 tokens',
     async run(ask, part) {
       const visit = async (path: readonly Part[], depth: number): Promise<void> => {
         if (depth === 3) return;
@@ -55,6 +55,19 @@ export const WORKLOADS: readonly Workload[] = [
         );
       };
       await visit([part('root', 256, true)], 0);
+    },
+  },
+  {
+    name: 'content generation: 3 texts, each a skeleton after 384 tokens and then its 4 points at once',
+    async run(ask, part) {
+      const rules = part('rules', 256, true);
+      const write = async (text: number) => {
+        const task = part(`task-${text}`, 128);
+        const key = `skeleton-${text}`;
+        const skeleton = { key, tokens: [...task.tokens, ...(await ask([rules, task], key))], isSaved: true };
+        await Promise.all(times(4, (point) => ask([rules, skeleton, part(`point-${text}-${point}`, 24)])));
+      };
+      await Promise.all(times(3, write));
     },
   },
   {
