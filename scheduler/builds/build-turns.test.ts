@@ -5,6 +5,7 @@ import { loadScript } from '../store/lua-script.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { type BuildTurn, nextTurn } from './build-turns.ts';
+import { MAX_TENANT_BUILDS } from './builds.ts';
 import type { BuildReply } from './types.ts';
 
 const SEED = 20_261_121;
@@ -100,7 +101,7 @@ test('the script assigns the turns of the policy', async () => {
             order += 1;
             if (outstanding.length === 0) time = 0;
             const turn = nextTurn(outstanding, tenant, time);
-            const args = [`${order}`, tenant, 1000, 2000];
+            const args = [`${order}`, tenant, 1000, 2000, 256];
             assert.equal(await store.script(TAKE, turns, args), turn);
             assert.equal(await store.script(TAKE, turns, args), turn, 'sent twice');
             outstanding.push({ id: `${order}`, tenant, turn, order });
@@ -115,7 +116,7 @@ test('the script assigns the turns of the policy', async () => {
           }
         }
         // The turns of a lost gateway expire with their deadlines.
-        assert.equal(await store.script(TAKE, turns, ['late', 'a', 3000, 4000]), 0);
+        assert.equal(await store.script(TAKE, turns, ['late', 'a', 3000, 4000, 256]), 0);
         assert.equal(await store.script(BEGIN, turns, ['gone']), 0);
       } finally {
         await scheduler.close();
@@ -163,6 +164,30 @@ test('100 builds of one tenant delay the builds of other tenants by a few places
     assert.ok(Math.max(...places) < 10, `the other tenants are among the first: ${places}`);
     assert.ok((await Promise.all(flood)).every(({ ok }) => ok));
     assert.deepEqual(Object.keys(await scheduler.store.redis.hgetall(scheduler.store.keys.buildTurns)), ['time']);
+  } finally {
+    await worker.close();
+    await lease.release();
+    await scheduler.close();
+  }
+});
+
+test('a tenant with as many unfinished builds as it may have gets another one when one has ended', async () => {
+  const scheduler = openTestScheduler(redis);
+  const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
+  const worker = scheduler.createBuildWorker({ build: async () => DONE });
+  const ask = (tenant: string) => scheduler.builds.request({ tenant, name: 'story', componentHash: 'x', memoryMb: 1 });
+  const { redis: store, keys } = scheduler.store;
+  const until = scheduler.store.clock() + 60_000;
+  const flood = Array.from({ length: MAX_TENANT_BUILDS }, (_, i) => [`flood-${i}`, `flood ${i} ${until}`] as const);
+  try {
+    worker.start();
+    await store.hset(keys.buildTurns, Object.fromEntries(flood));
+    const refused = await ask('flood');
+    assert.equal(!refused.ok && refused.code, 'too-many-requests');
+    assert.equal(await store.hlen(keys.buildTurns), MAX_TENANT_BUILDS, 'the refused build has left nothing');
+    assert.deepEqual(await ask('acme'), DONE);
+    await store.hdel(keys.buildTurns, 'flood-0');
+    assert.deepEqual(await ask('flood'), DONE);
   } finally {
     await worker.close();
     await lease.release();

@@ -15,6 +15,8 @@ const BUILD_DEADLINE_MS = 180_000;
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 1000;
+/** Builds of a tenant that wait or run. Each waiting one has its component on the disk. */
+export const MAX_TENANT_BUILDS = 256;
 /** Bounds the cleanup, which must not delay a failed call much. */
 const CLEAN_UP_MS = 500;
 const BULL_EVENTS = 100;
@@ -42,8 +44,8 @@ export class Builds {
   }
 
   /**
-   * Asks a runtime to check and build a component. Resolves within the deadline: to `build-timeout` when the build takes longer, and to
-   * `runtime-unavailable` when no runtime is alive.
+   * Asks a runtime to check and build a component. Resolves within the deadline: to `build-timeout` when the build takes longer, to
+   * `runtime-unavailable` when no runtime is alive, and to `too-many-requests` while the tenant has {@link MAX_TENANT_BUILDS} others.
    */
   async request(
     build: Omit<BuildRequest, 'id' | 'deadlineAt'>,
@@ -59,8 +61,9 @@ export class Builds {
     const wake = () => wakeup.set();
     const stop = await this.#channels.listen(keys.buildChannel(request.id), { message: wake, resumed: wake });
     try {
-      const args = [request.id, build.tenant, this.#store.clock(), deadlineAt];
+      const args = [request.id, build.tenant, this.#store.clock(), deadlineAt, MAX_TENANT_BUILDS];
       const turn = Number(await this.#store.script(TAKE_TURN, [keys.buildTurns], args));
+      if (turn < 0) return tooMany();
       // BullMQ runs the smallest priority first, and jobs without one before all others.
       const priority = Math.min(1 + turn, MAX_PRIORITY);
       await this.#store.call(() => queue.add('build', request, { jobId: request.id, priority }));
@@ -114,6 +117,15 @@ function unavailable(): BuildRefusal {
     code: 'runtime-unavailable',
     message: 'No runtime is running to build the component.',
     hint: 'Look at the logs of the runtime, or start one; then deploy again.',
+  };
+}
+
+function tooMany(): BuildRefusal {
+  return {
+    ok: false,
+    code: 'too-many-requests',
+    message: `${MAX_TENANT_BUILDS} builds of the tenant wait or run, which is the limit.`,
+    hint: 'Deploy again when some of them have ended.',
   };
 }
 

@@ -11,7 +11,7 @@ export interface BuildRequest {
   readonly deadlineAt: number;
 }
 
-/** The reason why a component was refused. The last two codes do not concern the component. */
+/** The reason why a component was refused. The last three codes do not concern the component. */
 export type BuildFailureCode =
   | 'not-wasm'
   | 'core-module'
@@ -20,7 +20,8 @@ export type BuildFailureCode =
   | 'unsupported-component'
   | 'build-failed'
   | 'build-timeout'
-  | 'runtime-unavailable';
+  | 'runtime-unavailable'
+  | 'too-many-requests';
 
 export interface BuildRefusal {
   readonly ok: false;

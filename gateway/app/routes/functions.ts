@@ -121,6 +121,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
           'build-timeout',
           'quota-storage',
           'runtime-unavailable',
+          'too-many-requests',
         ),
       },
     }),

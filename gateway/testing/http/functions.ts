@@ -93,7 +93,13 @@ export function describeFunctions(get: () => Harness): void {
         ),
         'malformed-request',
       );
-      for (const code of ['wrong-world', 'build-failed', 'build-timeout', 'runtime-unavailable'] as const) {
+      for (const code of [
+        'wrong-world',
+        'build-failed',
+        'build-timeout',
+        'runtime-unavailable',
+        'too-many-requests',
+      ] as const) {
         h.platform.build = () => ({
           ok: false,
           code,

@@ -7,15 +7,16 @@
   ARGV[2] tenant
   ARGV[3] now, ms
   ARGV[4] until when the requester waits for the build, ms
+  ARGV[5] most unfinished builds of a tenant
 
-  Returns the turn.
+  Returns the turn, or -1 when the tenant has as many unfinished builds as it may have.
 ]]
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 if known then
   return tonumber(string.match(known, '^%S+ (%d+)'))
 end
 local fields = redis.call('HGETALL', KEYS[1])
-local turn, waiting, time = 0, false, 0
+local turn, waiting, own, time = 0, false, 0, 0
 for i = 1, #fields, 2 do
   if fields[i] == 'time' then
     time = tonumber(fields[i + 1])
@@ -28,6 +29,7 @@ for i = 1, #fields, 2 do
       waiting = true
       if tenant == ARGV[2] then
         turn = math.max(turn, tonumber(other) + 1)
+        own = own + 1
       end
     end
   end
@@ -36,6 +38,9 @@ end
 if not waiting then
   redis.call('HDEL', KEYS[1], 'time')
   time = 0
+end
+if own >= tonumber(ARGV[5]) then
+  return -1
 end
 turn = math.max(turn, time)
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. turn .. ' ' .. ARGV[4])
