@@ -211,7 +211,7 @@ Ready in ${(tookMs / 1000).toFixed(1)} s.
 
 Try:
   npx pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'
-  npx pie invoke chat-completion --input '{"model":"minimind2-small","messages":[{"role":"user","content":"What is the capital of France?"}]}'
+  npx pie invoke chat-completion --input '{"model":"minimind2-small","messages":[{"role":"user","content":"What is the capital of France?"}],"temperature":0}'
   npx pie invoke parallel-generation --input '{"prompt":"The little dog","branches":3}'
   npx pie demo --round-trip 20
   npx pie list

@@ -4,9 +4,15 @@ import path from 'node:path';
 import { CODES } from '../app/errors/codes.ts';
 import type { DeployPlan, DeployTarget } from '../app/resources/releases.ts';
 import type { Deployed, PieClient } from '../client/client.ts';
+import { PieError } from '../client/errors.ts';
+import { pause } from '../client/http.ts';
 import { type Built, buildComponent } from './builder.ts';
 import { EXIT, Failure } from './failure.ts';
 import type { FunctionSource } from './function-source.ts';
+
+/** Builds of a gateway that died count for as long as one may take. */
+const TURN_MS = 200_000;
+const AGAIN_MS = 1000;
 
 /** Outcome of a build and deploy. */
 export interface Deployment {
@@ -34,7 +40,7 @@ export async function deployFunction(
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
   const startedAt = performance.now();
-  const deployed = await client.deploy(source.manifest, component, { ...target, signal });
+  const deployed = await inTurn(() => client.deploy(source.manifest, component, { ...target, signal }), signal);
   return { deployed, built, bytes: component.byteLength, deployMs: performance.now() - startedAt };
 }
 
@@ -48,7 +54,19 @@ export async function planFunction(
   const { component } = await componentOf(source);
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
-  return client.planDeploy(source.manifest, component, { ...target, signal });
+  return inTurn(() => client.planDeploy(source.manifest, component, { ...target, signal }), signal);
+}
+
+/** Makes a call again while the tenant has as many requests or builds under way as it may have. */
+async function inTurn<T>(call: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  for (const until = performance.now() + TURN_MS; ; await pause(AGAIN_MS, signal)) {
+    try {
+      return await call();
+    } catch (error) {
+      const isBusy = error instanceof PieError && error.code === 'too-many-requests';
+      if (!isBusy || performance.now() > until) throw error;
+    }
+  }
 }
 
 /** Checks the manifest before the build, so that an invalid one does not cost a build. */

@@ -4,7 +4,7 @@ import type { TimedSchedule } from '#scheduler/schedules/types.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { exactJson } from '../app/http/exact-json.ts';
-import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
+import { type NewSchedule, type Schedule, type Schedules, TIMES_HINT } from '../app/resources/schedules.ts';
 import { translating } from './store-errors.ts';
 
 /** The schedules of the caller's tenant, in Redis. */
@@ -27,7 +27,7 @@ export class NodeSchedules implements Schedules {
       if (version === null) return null;
       check(version);
       const fault = 'cron' in timing ? cronFault(timing, Date.now()) : null;
-      if (fault !== null) throw new GatewayError('invalid-input', fault, { field: '/cron' });
+      if (fault !== null) throw new GatewayError('invalid-input', fault, { field: '/cron', hint: TIMES_HINT });
       const settings = { name, function: fn.name, reference: fn.version ?? '', input, timing };
       const schedule = await schedules.put(tenant, settings, keyId);
       // The function was removed meanwhile.

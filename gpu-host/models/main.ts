@@ -24,7 +24,7 @@ Sources:
   hf:OWNER/MODEL[@REV]  the Hugging Face hub (HF_ENDPOINT and HF_TOKEN are honoured)
   hf:OWNER/MODEL/FILE.gguf[@REV]
                         a GGUF file of the hub
-  file:PATH             a directory in Hugging Face layout, used where it lies unless its weights are quantised; or a .gguf file,
+  file:PATH, ./PATH     a directory in Hugging Face layout, used where it lies unless its weights are quantised; or a .gguf file,
                         8-bit ONNX export or llama2.c .bin
 
 Hugging Face layout: weights in F32, F16 and BF16; quantised as "fp8", "awq" (4 bits, gemm), "gptq" (4 and 8 bits) and

@@ -13,14 +13,16 @@ export type ModelSource =
   | { readonly kind: 'file'; readonly path: string };
 
 /**
- * Parses `stories15m`, `npm:NAME[@VERSION]`, `hf:OWNER/MODEL[/FILE.gguf][@REVISION]` or `file:PATH`.
+ * Parses `stories15m`, `npm:NAME[@VERSION]`, `hf:OWNER/MODEL[/FILE.gguf][@REVISION]`, `file:PATH`, or a path that cannot be a name: it begins
+ * with `/`, `./` or `../`, or ends with `.gguf`.
  *
  * @throws ModelError `unknown-model` or `invalid-source`
  */
 export function parseSource(text: string): ModelSource {
   const known = catalogModel(text);
   if (known !== undefined) return { kind: 'catalog', model: known };
-  const [, scheme, rest = ''] = /^(npm|hf|file):(.+)$/.exec(text) ?? [];
+  const [, scheme, rest = ''] =
+    /^(npm|hf|file):(.+)$/.exec(/^\.{0,2}\/|^[^:]+\.gguf$/i.test(text) ? `file:${text}` : text) ?? [];
   switch (scheme) {
     case 'npm': {
       const [, name, version] = /^((?:@[\w.-]+\/)?[\w][\w.-]*)(?:@([\w.+-]+))?$/.exec(rest) ?? [];

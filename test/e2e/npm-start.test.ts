@@ -9,13 +9,15 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { APICallError, generateText, isStepCount, type LanguageModel, Output, streamText, tool } from 'ai';
 import OpenAI from 'openai';
 import { z } from 'zod';
+import { firstFunctions } from '#infra/bundled.ts';
+import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { platformProcesses } from '#test/chaos/processes.ts';
 import { NewcomerFolder, stepsOf } from '#test/harness/newcomer.ts';
 import { freePort, isAlive, newHome, runProgram, until } from '#test/harness/platform.ts';
 
-const START_MS = 120_000;
-/** Functions that the steps and the clients use. The others, which a start deploys in the background, take minutes of processor time. */
-const FUNCTIONS = ['text-completion', 'openai-chat', 'openai-completions', 'openai-responses', 'story-agent'];
+const START_MS = 240_000;
+/** Functions that a start deploys before it serves. The others, which it deploys in the background, take minutes of processor time. */
+const FUNCTIONS = firstFunctions({ encoders: [] });
 const CHAT = 'minimind2-small';
 const QUESTION = 'What is the capital of France?';
 const ANSWER = /The capital of France is Paris\./;
@@ -30,47 +32,54 @@ const PRINTED: Readonly<Record<string, readonly RegExp[]>> = {
 
 describe('npm start without configuration', { concurrency: false }, () => {
   const steps = stepsOf('README.md');
-  let newcomer: NewcomerFolder;
+  let newcomer: NewcomerFolder | undefined;
+  let home: string | undefined;
   let environment: NodeJS.ProcessEnv;
   let url: string;
   let apiKey: string;
-  let npm: ChildProcess;
+  let npm: ChildProcess | undefined;
   let output = '';
+  const startedMs = performance.now();
 
   before(async () => {
+    assert.equal(steps.commands[0], 'npm start');
     newcomer = await NewcomerFolder.create(steps);
-    const home = await newHome();
+    home = await newHome();
     const port = await freePort();
     url = `http://127.0.0.1:${port}`;
     environment = { ...process.env, PIE_HOME: home, PIE_PORT: String(port) };
     for (const name of ['REDIS_URL', 'PIE_URL', 'PIE_API_KEY', 'PIE_MODEL', 'NODE_OPTIONS']) delete environment[name];
-    const [first = ''] = steps.commands;
-    assert.equal(first, 'npm start');
-    npm = spawn('sh', ['-c', `exec ${first} -- --functions ${FUNCTIONS.join()}`], {
+    const child = spawn('npm', ['start', '--', '--functions', FUNCTIONS.join()], {
       cwd: newcomer.path,
-      env: environment,
+      // The platform ends with this process, however this process ends.
+      env: { ...environment, [LIFELINE_VARIABLE]: 'stdin' },
       // A process group of its own, as in a terminal, where Ctrl-C reaches every process of the group.
       detached: true,
-      stdio: ['ignore', 'pipe', 'pipe'],
+      stdio: ['pipe', 'pipe', 'pipe'],
     });
-    for (const stream of [npm.stdout, npm.stderr])
-      stream?.setEncoding('utf8').on('data', (piece: string) => {
+    npm = child;
+    for (const stream of [child.stdout, child.stderr])
+      stream.setEncoding('utf8').on('data', (piece: string) => {
         output += piece;
       });
     const isReady = () => {
-      assert.equal(npm.exitCode, null, output);
+      assert.equal(child.exitCode, null, output);
       return output.includes('Ctrl-C stops it.');
     };
     await until('the start says that it is ready', isReady, START_MS);
     apiKey = JSON.parse(await readFile(path.join(home, 'credentials.json'), 'utf8')).apiKey;
   });
   after(async () => {
-    if (npm.exitCode === null && npm.signalCode === null) {
-      process.kill(-(npm.pid ?? 0), 'SIGKILL');
-      await once(npm, 'exit');
+    if (npm?.pid !== undefined) {
+      try {
+        process.kill(-npm.pid, 'SIGKILL');
+      } catch {
+        // The group is gone.
+      }
+      if (npm.exitCode === null && npm.signalCode === null) await once(npm, 'exit');
     }
-    await rm(environment.PIE_HOME ?? '', { recursive: true, force: true, maxRetries: 10 });
-    await newcomer[Symbol.asyncDispose]();
+    if (home !== undefined) await rm(home, { recursive: true, force: true, maxRetries: 10 });
+    await newcomer?.[Symbol.asyncDispose]();
   });
 
   it('streams a story as proof, is ready with all functions, and says where everything is', async () => {
@@ -82,12 +91,12 @@ describe('npm start without configuration', { concurrency: false }, () => {
       assert.match(await (await fetch(address)).text(), /Sign in/, `a browser can open ${address}`);
   });
 
-  it("takes a newcomer through the README's commands to an inferlet of their own", async () => {
+  it("takes a newcomer through the README's commands to an inferlet of their own", async (t) => {
     const commands = steps.commands.filter((command) => !['npm start', 'npm test'].includes(command));
     assert.equal(commands.length, Object.keys(PRINTED).length);
     for (const command of commands) {
       const { code, stdout, stderr } = await runProgram('sh', ['-c', command], {
-        cwd: newcomer.path,
+        cwd: newcomer?.path,
         env: environment,
       });
       assert.equal(code, 0, `${command}\n${stdout}${stderr}`);
@@ -95,6 +104,7 @@ describe('npm start without configuration', { concurrency: false }, () => {
       assert.ok(patterns !== undefined, command);
       for (const pattern of patterns) assert.match(stdout, pattern, command);
     }
+    t.diagnostic(`${((performance.now() - startedMs) / 1000).toFixed(0)} s from npm start on`);
   });
 
   it('serves the official OpenAI client', async () => {
@@ -193,7 +203,7 @@ describe('npm start without configuration', { concurrency: false }, () => {
   });
 
   it('ends all its processes on Ctrl-C', async () => {
-    const group = npm.pid ?? 0;
+    const group = npm?.pid ?? 0;
     const processes = platformProcesses(group);
     assert.ok(processes.length >= 6, `${processes.length} processes`);
     process.kill(-group, 'SIGINT');

@@ -258,8 +258,10 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
     });
 
     it('leads visitors of the bare URL to the overview', async () => {
-      const bare = await visitor().get('/');
-      assert.deepEqual([bare.status, bare.headers.get('location')], [302, '/dashboard']);
+      for (const path of ['/', '/dashboard/']) {
+        const bare = await visitor().get(path);
+        assert.deepEqual([bare.status, bare.headers.get('location')], [302, '/dashboard'], path);
+      }
     });
 
     it('refuses a filter and a cursor that no list has', async () => {

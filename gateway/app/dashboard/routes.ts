@@ -212,9 +212,9 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     });
   });
 
-  app.route('/dashboard', dashboard);
   // People open the URL that `npm start` prints.
-  app.get('/', (c) => c.redirect('/dashboard'));
+  for (const path of ['/', '/dashboard/']) app.get(path, (c) => c.redirect('/dashboard'));
+  app.route('/dashboard', dashboard);
 }
 
 /** The page's own content: its head and its fragments, each in a box that the script finds by id. */

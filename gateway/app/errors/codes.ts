@@ -12,7 +12,7 @@ export const CODES = {
   'invalid-input': {
     status: 422,
     title: 'The input is not valid',
-    hint: "`GET /v1/functions/{name}` shows the schema of a function's input under `manifest.input`; /docs has the parameters and headers of every route.",
+    hint: "Correct the named field. /docs describes the fields of every route; `GET /v1/functions/{name}` shows the schema of a function's input under `manifest.input`.",
     explanation:
       "The request breaks the function's input schema, or a parameter breaks the API's. `field` names the place.",
   },

@@ -5,6 +5,9 @@ import type { Schedule } from '../schemas/schedules.ts';
 
 export type { Schedule, Timing };
 
+/** Hint of the refusals of a schedule's times. */
+export const TIMES_HINT = 'For example: `"cron": "0 3 * * *", "timezone": "Europe/Berlin"`, or `"everyMs": 900000`.';
+
 export interface NewSchedule {
   readonly name: string;
   readonly function: FunctionReference;

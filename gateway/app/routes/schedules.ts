@@ -8,6 +8,7 @@ import { jsonAnswer } from '../http/answer.ts';
 import { readJson } from '../http/body.ts';
 import { checked, jsonBody } from '../http/checked-body.ts';
 import { exactJson } from '../http/exact-json.ts';
+import { TIMES_HINT } from '../resources/schedules.ts';
 import { ScheduleSchema } from '../schemas/schedules.ts';
 import { InputChecker } from '../validation/input.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
@@ -15,8 +16,6 @@ import { missing } from './functions.ts';
 
 /** JSON may escape a byte as six characters. */
 const MAX_BODY_BYTES = MAX_INPUT_BYTES * 6 + 1024;
-
-const TIMES_HINT = 'For example: `"cron": "0 3 * * *", "timezone": "Europe/Berlin"`, or `"everyMs": 900000`.';
 
 const nameParam = z.object({
   name: z

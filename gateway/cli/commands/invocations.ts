@@ -79,7 +79,7 @@ function details({
     const ran = duration((endedAt === undefined ? Date.now() : Date.parse(endedAt)) - Date.parse(startedAt));
     const since =
       status === 'waiting' ? 'waits for an answer now' : `${endedAt === undefined ? 'runs for' : 'ran'} ${ran}`;
-    lines.push(`waited ${waited} for its start, ${since}`);
+    lines.push(`began ${waited} after its submission, ${since}`);
     if (attempts > 1)
       lines.push(`begun ${attempts} times: these are the times of the last, and the sums of what all used`);
   }

@@ -106,6 +106,8 @@ function invokeOptions(options: Call['options']): InvokeOptions {
   const idempotencyKey = text(options, 'idempotencyKey');
   const key = text(options, 'concurrencyKey');
   const most = typeof options.concurrencyLimit === 'number' ? { limit: options.concurrencyLimit } : {};
+  if (key === undefined && most.limit !== undefined)
+    throw new Failure('--concurrency-limit is the limit of a --concurrency-key, which is missing.');
   return {
     ...(key === undefined ? {} : { concurrency: { key, ...most } }),
     ...debounceOption(options),

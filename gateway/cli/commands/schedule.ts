@@ -1,3 +1,4 @@
+import { LEAST_INTERVAL_MS } from '#scheduler/schedules/rules.ts';
 import { durationMs } from '../../app/http/durations.ts';
 import { type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -60,7 +61,9 @@ export const scheduleCreate: Command = {
     const timezone = text(options, 'timezone');
     const everyMs = typeof options.every === 'number' ? options.every : undefined;
     if ((cron === undefined) === (everyMs === undefined))
-      throw new Failure('A schedule needs exactly one of --cron and --every.');
+      throw new Failure('A schedule needs exactly one of --cron and --every.', {
+        advice: 'For example: --cron "0 3 * * *", or --every 15m.',
+      });
     const input = readInput(text(options, 'input'));
     const { client } = await connect();
     const times = { ...(cron !== undefined && { cron }), ...(timezone !== undefined && { timezone }) };
@@ -97,6 +100,6 @@ function timesOf(schedule: {
 
 function interval(value: string): number {
   const ms = durationMs(value);
-  if (ms !== null && ms > 0) return ms;
-  throw new Failure('It must be seconds (900), or a number with a unit: 15m, 6h, 1d.');
+  if (ms !== null && ms >= LEAST_INTERVAL_MS) return ms;
+  throw new Failure('It must be at least a minute: seconds (900), or a number with a unit: 15m, 6h, 1d.');
 }

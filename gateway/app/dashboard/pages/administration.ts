@@ -86,7 +86,9 @@ export async function createKey(visit: Visit, form: URLSearchParams): Promise<Cr
     lasts: form.get('lasts') ?? '',
   });
   if (!parsed.success)
-    throw new GatewayError('invalid-input', 'The key needs a name of at most 64 characters and a scope.');
+    throw new GatewayError('invalid-input', 'The key needs a name of at most 64 characters and a scope.', {
+      hint: 'Go back, and fill in both.',
+    });
   const { name, scopes, lasts } = parsed.data;
   const expiresAt = endOf(LIFETIMES, lasts, visit.now);
   return visit.control.tenants.createKey(visit.call, tenantOf(visit), { name, scopes, expiresAt });
@@ -104,6 +106,7 @@ export async function changeLimit(visit: Visit, form: URLSearchParams): Promise<
     throw new GatewayError(
       'invalid-input',
       `The field "${parsed.error.issues[0]?.path.join('.')}" of the limit is not valid.`,
+      { hint: 'Go back, and correct it: a limit is a number from 0, or empty for none.' },
     );
   const { quota, function: fn, limit, lasts, reason } = parsed.data;
   const tenant = tenantOf(visit);

@@ -71,7 +71,7 @@ export function readGgufHeader(file: string): GgufHeader {
 }
 
 function parse(reader: Reader): GgufHeader {
-  if (reader.size < 24 || reader.magic() !== 'GGUF')
+  if (reader.size < 4 || reader.magic() !== 'GGUF')
     throw reader.malformed(
       'it does not begin as a GGUF file',
       'it may be a pointer of Git LFS, or a page in place of a download',
