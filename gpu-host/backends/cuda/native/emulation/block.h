@@ -23,7 +23,7 @@ enum class State : uint8_t { Ready, AtBarrier, InWarp, AtGrid, Ended };
 struct Fiber : Thread {
   Context context;
   State state;
-  Site site;       // The place where it waits.
+  const Site* site;  // The place where it waits.
   unsigned lanes;  // The lanes it waits for.
   AsyncCopies asyncCopies;
   bool waited;     // For the previous grid.
@@ -31,9 +31,9 @@ struct Fiber : Thread {
 
 // Lanes that have arrived at one warp collective and wait for the others.
 struct Gathering {
-  unsigned mask, arrived;
+  unsigned mask, arrived = 0;
   Completion complete;
-  Site site;
+  int line;
   void* operands[32];
 };
 
@@ -48,7 +48,7 @@ struct BlockRun {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   unsigned threads = 0, alive = 0, atBarrier = 0, atGrid = 0;
-  Site barrier{};
+  const Site* barrier = nullptr;  // Where the threads at the barrier wait.
   int counted = 0, countResult = 0;
   // Ring of runnable fibers.
   std::vector<Fiber*> ready;
@@ -84,7 +84,7 @@ struct BlockRun {
   void checkBarrier();
   void letNextBegin();
   void makeAllReady(State waiting);
-  void checkWarp(unsigned warp, size_t gathering);
+  void checkWarp(unsigned warp, Gathering& gathering);
   std::string describeWaiting() const;
   [[noreturn]] void reportDeadlock();
 

@@ -1,6 +1,7 @@
 // Runs grids: several blocks at a time on host threads.
 #include <condition_variable>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -117,10 +118,10 @@ class Pool {
   void work(Job& job, std::unique_lock<std::mutex>& lock) {
     if (job.next >= job.blocks) return;
     job.working++;
+    std::unique_ptr<BlockRun> own;
+    if (!idle.empty()) own = std::move(idle.back()), idle.pop_back();
     lock.unlock();
     {
-      // Destroyed with its thread, so that a destroyed stream leaves no stacks behind; the number of mappings per process is limited.
-      static thread_local std::unique_ptr<BlockRun> own;
       if (!own) own = std::make_unique<BlockRun>();
       BlockRun& runner = *own;
       runner.failed = false;
@@ -140,6 +141,7 @@ class Pool {
       }
     }
     lock.lock();
+    idle.push_back(std::move(own));
     job.next = job.blocks;
     if (--job.working == 0) ended.notify_all();
   }
@@ -147,6 +149,8 @@ class Pool {
   std::mutex mutex;
   std::condition_variable wake, ended;
   std::vector<Job*> jobs;
+  // Shared by all threads, because the number of mappings per process is limited: streams come and go, and their threads with them.
+  std::vector<std::unique_ptr<BlockRun>> idle;
   unsigned helpers = 0;
   uint64_t launches = 0;
 };

@@ -20,11 +20,13 @@
 
 namespace emulation {
 
-thread_local Thread* current = nullptr;
+__thread Thread* current = nullptr;
 
 namespace {
 
 constexpr size_t STACK_BYTES = 128 << 10;
+// Stacks are a multiple of the page size apart, so their tops would share a few sets of the CPU's cache. Lane i's stack begins i steps lower.
+constexpr size_t STACK_STEP = 7 * 64;
 constexpr size_t MAX_SHARED = pie::SHARED_BYTES;
 
 size_t pageBytes() {
@@ -53,7 +55,6 @@ void fiberMain() {
 }  // namespace
 
 BlockRun::BlockRun() : ready(MAX_THREADS) {
-  adopt(scheduler);
   sharedMemory = mapped(roundUp(MAX_SHARED, pageBytes()) + pageBytes());
   forbid(sharedMemory + roundUp(MAX_SHARED, pageBytes()), pageBytes());
 }
@@ -63,6 +64,7 @@ BlockRun::~BlockRun() {
 }
 
 void BlockRun::start(const Grid& what, GridRun& itsRun) {
+  adopt(scheduler);
   grid = &what;
   run = &itsRun;
   threads = what.block.x * what.block.y * what.block.z;
@@ -85,7 +87,7 @@ void BlockRun::letNextBegin() {
 
 void BlockRun::begin(Fiber& fiber) {
   unsigned char* stack = stacks + fiber.linear * (STACK_BYTES + pageBytes()) + pageBytes();
-  prepare(fiber.context, stack, STACK_BYTES, fiberMain);
+  prepare(fiber.context, stack, STACK_BYTES - fiber.linear % 32 * STACK_STEP, fiberMain);
   makeReady(fiber);
 }
 
@@ -143,7 +145,7 @@ void BlockRun::end(Fiber& fiber) {
   Warp& warp = warps[fiber.linear / 32];
   warp.alive &= ~(1u << (fiber.linear % 32));
   // The remaining fibers may have waited only for this one.
-  for (size_t i = 0; i < warp.gatherings.size(); i++) checkWarp(fiber.linear / 32, i);
+  for (Gathering& gathering : warp.gatherings) checkWarp(fiber.linear / 32, gathering);
   checkBarrier();
   Fiber* next = takeNext();
   if (!next && alive > 0) reportDeadlock();
@@ -191,27 +193,25 @@ void letNextGridBegin() { current->block->letNextBegin(); }
 void syncThreads(const Site& site) {
   BlockRun& block = *current->block;
   if (block.atBarrier == 0) {
-    block.barrier = site;
-  } else if (block.barrier.line != site.line || std::strcmp(block.barrier.file, site.file) != 0) {
-    kernelFault("barrier divergence: some threads wait at %s:%d while others come to %s:%d", block.barrier.file, block.barrier.line, site.file, site.line);
+    block.barrier = &site;
+  } else if (block.barrier->line != site.line || (block.barrier->file != site.file && std::strcmp(block.barrier->file, site.file) != 0)) {
+    kernelFault("barrier divergence: some threads wait at %s:%d while others come to %s:%d", block.barrier->file, block.barrier->line, site.file, site.line);
   }
   Fiber& fiber = block.self();
   fiber.state = State::AtBarrier;
-  fiber.site = site;
+  fiber.site = &site;
   block.atBarrier++;
   block.checkBarrier();
   block.park(fiber);
 }
 
 // Completes a collective once all its living lanes have arrived.
-void BlockRun::checkWarp(unsigned number, size_t index) {
-  Warp& warp = warps[number];
-  Gathering& gathering = warp.gatherings[index];
-  if (gathering.arrived == 0 || (gathering.mask & warp.alive & ~gathering.arrived) != 0) return;
+void BlockRun::checkWarp(unsigned number, Gathering& gathering) {
+  if (gathering.arrived == 0 || (gathering.mask & warps[number].alive & ~gathering.arrived) != 0) return;
   const unsigned lanes = gathering.arrived;
   gathering.arrived = 0;
+  for (unsigned absent = ~lanes; absent != 0; absent &= absent - 1) gathering.operands[__builtin_ctz(absent)] = nullptr;
   gathering.complete(gathering.operands, lanes);
-  std::memset(gathering.operands, 0, sizeof gathering.operands);
   const bool backwards = coin();
   for (unsigned n = 0; n < 32; n++) {
     const unsigned lane = backwards ? 31 - n : n;
@@ -225,27 +225,23 @@ void warpCollective(unsigned mask, Completion complete, void* operand, const Sit
   const unsigned number = fiber.linear / 32, lane = fiber.linear % 32;
   Warp& warp = block.warps[number];
   if (!(mask >> lane & 1)) kernelFault("%s at %s:%d: the calling lane %u is not in its mask %08x", site.what, site.file, site.line, lane, mask);
-  size_t index = 0;
-  while (index < warp.gatherings.size()) {
-    const Gathering& one = warp.gatherings[index];
-    if (one.arrived == 0 || (one.mask == mask && one.complete == complete && one.site.line == site.line)) break;
-    index++;
-  }
-  if (index == warp.gatherings.size()) warp.gatherings.push_back({});
-  Gathering& gathering = warp.gatherings[index];
+  auto place = warp.gatherings.begin();
+  for (; place != warp.gatherings.end(); ++place)
+    if (place->arrived == 0 || (place->mask == mask && place->complete == complete && place->line == site.line)) break;
+  if (place == warp.gatherings.end()) place = warp.gatherings.emplace(place);
+  Gathering& gathering = *place;
   if (gathering.arrived == 0) {
     gathering.mask = mask;
     gathering.complete = complete;
-    gathering.site = site;
-    std::memset(gathering.operands, 0, sizeof gathering.operands);
+    gathering.line = site.line;
   }
   gathering.arrived |= 1u << lane;
   // A collective without operands reads none.
   gathering.operands[lane] = operand;
   fiber.state = State::InWarp;
-  fiber.site = site;
+  fiber.site = &site;
   fiber.lanes = mask;
-  block.checkWarp(number, index);
+  block.checkWarp(number, gathering);
   block.park(fiber);
 }
 
@@ -261,7 +257,7 @@ std::string BlockRun::describeWaiting() const {
     if (fiber.state == State::Ended) continue;
     bool found = false;
     for (Group& group : groups) {
-      if (group.first->site.line != fiber.site.line || group.first->site.file != fiber.site.file || group.first->lanes != fiber.lanes) continue;
+      if (group.first->site->line != fiber.site->line || group.first->site->file != fiber.site->file || group.first->lanes != fiber.lanes) continue;
       group.count++;
       found = true;
       break;
@@ -272,8 +268,8 @@ std::string BlockRun::describeWaiting() const {
   for (size_t i = 0; i < groups.size() && i < 6; i++) {
     const Fiber& fiber = *groups[i].first;
     char line[512];
-    std::snprintf(line, sizeof line, "%s %u from thread %u on at %s (%s:%d", i ? ";" : "", groups[i].count, fiber.linear, fiber.site.what, fiber.site.file,
-                  fiber.site.line);
+    std::snprintf(line, sizeof line, "%s %u from thread %u on at %s (%s:%d", i ? ";" : "", groups[i].count, fiber.linear, fiber.site->what, fiber.site->file,
+                  fiber.site->line);
     who += line;
     if (fiber.state == State::InWarp) std::snprintf(line, sizeof line, ", mask %08x)", fiber.lanes), who += line;
     else who += ")";

@@ -20,7 +20,8 @@ struct Thread {
   struct AsyncCopies* copies;  // Copies of ../device/copy.h in flight.
 };
 
-extern thread_local Thread* current;
+// Not `thread_local`, with which every access from another file calls a function that looks for an initialisation.
+extern __thread Thread* current;
 
 // Place in the source where a thread waits.
 struct Site {
