@@ -90,7 +90,10 @@ Step<T, K> makeStep(Random& random, int kvHeads, int group, int headDim, const s
   step.pool.resize(poolSlots * stride);
   std::memset(static_cast<void*>(step.pool.data()), 0xff, step.pool.size() * sizeof(K));  // NaN in every K.
   step.meant.assign(poolSlots * width, NAN);
+  std::vector<bool> written(poolSlots, false);
   for (const int slot : step.slots) {
+    if (written[slot]) continue;
+    written[slot] = true;
     std::vector<double> values(width);
     for (double& value : values) value = random.normal();
     // Heads of very different magnitudes, so that each needs its own scale.

@@ -16,21 +16,21 @@ inline double meaningOfFloat8(int code) {
   return code & 0x80 ? -size : size;
 }
 
-// The sizes of the codes without a sign, which ascend.
-inline const std::array<double, 0x7f>& sizesOfFloat8() {
-  static const std::array<double, 0x7f> sizes = [] {
-    std::array<double, 0x7f> all;
-    for (int code = 0; code < 0x7f; code++) all[code] = meaningOfFloat8(code);
+inline const std::array<double, 0x100>& meaningsOfFloat8() {
+  static const std::array<double, 0x100> meanings = [] {
+    std::array<double, 0x100> all;
+    for (int code = 0; code < 0x100; code++) all[code] = meaningOfFloat8(code);
     return all;
   }();
-  return sizes;
+  return meanings;
 }
 
 // The nearest code; ties go to the even code.
 inline uint8_t nearestFloat8(double value) {
-  const std::array<double, 0x7f>& sizes = sizesOfFloat8();
+  // The sizes of the codes without a sign ascend.
+  const double* sizes = meaningsOfFloat8().data();
   const double size = std::fabs(value);
-  int code = static_cast<int>(std::upper_bound(sizes.begin(), sizes.end(), size) - sizes.begin()) - 1;
+  int code = static_cast<int>(std::upper_bound(sizes, sizes + 0x7f, size) - sizes) - 1;
   if (code < 0x7e) {
     const double below = size - sizes[code], above = sizes[code + 1] - size;
     if (above < below || (above == below && code % 2 == 1)) code++;
@@ -62,7 +62,8 @@ inline void writeSlot(float8* raw, const double* values, const ModelShape& shape
   for (int head = 0; head < 2 * shape.kvHeads; head++) {
     const double* from = values + head * shape.headDim;
     const int exponent = scaleExponent(from, shape.headDim);
-    for (int i = 0; i < shape.headDim; i++) raw[head * shape.headDim + i].code = nearestFloat8(std::ldexp(from[i], -exponent));
+    const double scale = std::ldexp(1, -exponent);
+    for (int i = 0; i < shape.headDim; i++) raw[head * shape.headDim + i].code = nearestFloat8(from[i] * scale);
     const uint16_t bits = halfPower(exponent);
     std::memcpy(&raw[layer.scales + 4 * (head % shape.kvHeads) + 2 * (head / shape.kvHeads)].code, &bits, 2);
   }
@@ -77,12 +78,13 @@ std::vector<double> readSlot(const K* raw, const ModelShape& shape) {
 }
 inline std::vector<double> readSlot(const float8* raw, const ModelShape& shape) {
   const KvLayer<float8> layer = kvLayer(const_cast<float8*>(raw), shape);
+  const double* meanings = meaningsOfFloat8().data();
   std::vector<double> values(shape.slotWidth());
-  for (int i = 0; i < shape.slotWidth(); i++) {
-    const int head = i / shape.headDim;
+  for (int head = 0; head < 2 * shape.kvHeads; head++) {
     uint16_t bits;
     std::memcpy(&bits, &raw[layer.scales + 4 * (head % shape.kvHeads) + 2 * (head / shape.kvHeads)].code, 2);
-    values[i] = meaningOfFloat8(raw[i].code) * halfMeaning(bits);
+    const double scale = halfMeaning(bits);
+    for (int i = head * shape.headDim; i < (head + 1) * shape.headDim; i++) values[i] = meanings[raw[i].code] * scale;
   }
   return values;
 }

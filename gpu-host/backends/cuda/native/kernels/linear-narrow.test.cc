@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <memory>
 #include "../testing/device.h"
 #include "../testing/test.h"
 #include "linear-choice.h"
@@ -104,20 +106,57 @@ struct Shape {
   int yGap = 0;
 };
 
-void check(WeightFormat format, const Shape& shape, Epilogue epilogue, LinearTuning tuning) {
+// Operands, and the plain sums of their product.
+struct Product {
+  Quantised q;
+  std::vector<bf16> x, b;
+  std::vector<double> sums;  // rows × outputs, with the bias.
+
+  Product(WeightFormat format, int rows, int outputs, int inputs, Random random = Random(5))
+      : q(format, random.normals<bf16>(static_cast<size_t>(outputs) * inputs), outputs, inputs),
+        x(random.normals<bf16>(static_cast<size_t>(rows) * inputs, 1 / std::sqrt(inputs))),
+        b(random.normals<bf16>(outputs)) {
+    std::vector<double> values = q.codes();
+    const std::vector<float> valueScales = q.valueScales();
+    for (size_t i = 0; i < values.size(); i++) values[i] *= valueScales[i];
+    for (int r = 0; r < rows; r++) {
+      std::vector<double> row(inputs);
+      for (int k = 0; k < inputs; k++) row[k] = wideOf(x[r * inputs + k]);
+      for (int o = 0; o < outputs; o++) {
+        const double* line = &values[static_cast<size_t>(o) * inputs];
+        double sum = 0;
+        for (int k = 0; k < inputs; k++) sum += row[k] * line[k];
+        sums.push_back(sum + wideOf(b[o]));
+      }
+    }
+  }
+};
+
+// Computes the product of each shape once, for all kernels and epilogues.
+class Products {
+ public:
+  explicit Products(WeightFormat format) : format_(format) {}
+  const Product& of(const Shape& shape) {
+    std::unique_ptr<Product>& known = known_[{shape.rows, shape.outputs, shape.inputs}];
+    if (!known) known = std::make_unique<Product>(format_, shape.rows, shape.outputs, shape.inputs);
+    return *known;
+  }
+
+ private:
+  const WeightFormat format_;
+  std::map<std::array<int, 3>, std::unique_ptr<Product>> known_;
+};
+
+void check(Products& products, const Shape& shape, Epilogue epilogue, LinearTuning tuning) {
   const auto [rows, outputs, inputs, yGap] = shape;
-  Random random(5);
-  const Quantised q(format, random.normals<bf16>(static_cast<size_t>(outputs) * inputs), outputs, inputs);
-  const std::vector<double> codes = q.codes();
-  const std::vector<float> valueScales = q.valueScales();
-  const std::vector<bf16> x = random.normals<bf16>(static_cast<size_t>(rows) * inputs, 1 / std::sqrt(inputs)), b = random.normals<bf16>(outputs);
+  const Product& product = products.of(shape);
   const int width = epilogue == Epilogue::SwiGlu ? outputs / 2 : outputs, stride = width + yGap;
   const bool wide = epilogue == Epilogue::Wide;
   const DeviceArray<float> wideY(std::vector<float>(static_cast<size_t>(rows) * stride, 0.5f)), workspace(std::vector<float>(1 << 18, 0.0f));
-  const DeviceArray<bf16> deviceX(x), bias(b), narrowY(std::vector<bf16>(static_cast<size_t>(rows) * stride, bf16(0.5f)));
+  const DeviceArray<bf16> deviceX(product.x), bias(product.b), narrowY(std::vector<bf16>(static_cast<size_t>(rows) * stride, bf16(0.5f)));
   LinearContext context;
   context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 3, context.tuning = tuning;
-  LinearNarrow linear = q.linear;
+  LinearNarrow linear = product.q.linear;
   linear.bias = bias;
   if (tuning.kernel != LinearKernel::Auto) CHECK(linearSupports(tuning.kernel, linear, deviceX, inputs, rows, context));
   launchLinear(linear, deviceX, inputs, wide ? static_cast<void*>(wideY.get()) : narrowY.get(), stride, rows, epilogue, context, nullptr);
@@ -126,14 +165,7 @@ void check(WeightFormat format, const Shape& shape, Epilogue epilogue, LinearTun
   const std::vector<bf16> narrowResult = narrowY.host();
   double error = 0, norm = 0;
   for (int r = 0; r < rows; r++) {
-    std::vector<double> sums(outputs);
-    for (int o = 0; o < outputs; o++) {
-      for (int k = 0; k < inputs; k++) {
-        const size_t at = static_cast<size_t>(o) * inputs + k;
-        sums[o] += wideOf(x[r * inputs + k]) * codes[at] * valueScales[at];
-      }
-      sums[o] += wideOf(b[o]);
-    }
+    const double* sums = &product.sums[static_cast<size_t>(r) * outputs];
     for (int i = 0; i < stride; i++) {
       double expected = 0.5;
       if (i < width && epilogue == Epilogue::SwiGlu) {
@@ -149,7 +181,7 @@ void check(WeightFormat format, const Shape& shape, Epilogue epilogue, LinearTun
   // Of the order of float rounding in the sums, or of the final rounding to bf16.
   if (!(relative <= (wide ? 2e-6 : 3e-3)))
     testing::fail(__FILE__, __LINE__,
-                  "format " + testing::text(format) + ", " + testing::text(rows) + " × " + testing::text(outputs) + " × " + testing::text(inputs) +
+                  "format " + testing::text(linear.format) + ", " + testing::text(rows) + " × " + testing::text(outputs) + " × " + testing::text(inputs) +
                       ", epilogue " + testing::text(epilogue) + ", kernel " + testing::text(tuning.kernel) + ", tile " + testing::text(tuning.tile) +
                       ": error " + testing::text(relative));
 }
@@ -241,29 +273,30 @@ TEST("linear narrow: every kernel decodes every code exactly") {
 
 TEST("linear narrow: every kernel and epilogue") {
   for (const WeightFormat format : FORMATS) {
+    Products products(format);
     int turn = 0;
     for (const Epilogue epilogue : {Epilogue::Store, Epilogue::Wide, Epilogue::SwiGlu, Epilogue::Add}) {
       // Groups of 32 and 64; groups of 128 are tested below.
       const int few = 96, more = 1120, several = 192;
       LinearTuning tuning;
       tuning.kernel = LinearKernel::Plain;
-      check(format, {5, 46, few, 3}, epilogue, tuning);
+      check(products, {5, 46, few, 3}, epilogue, tuning);
       tuning.kernel = LinearKernel::Vector;
-      for (const int rows : {1, 2, 3}) check(format, {rows, 46, more, 3}, epilogue, tuning);
+      for (const int rows : {1, 2, 3}) check(products, {rows, 46, more, 3}, epilogue, tuning);
       tuning.kernel = LinearKernel::Skinny;
       for (const int columns : LINEAR_SKINNY_COLUMNS) {
         tuning.columns = columns;
         const int rows = std::array{7, 13, 30}[turn++ % 3];
-        check(format, {linearSkinnyFits(format == WeightFormat::Int4 ? 4 : 8, rows, columns) ? rows : 13, 54, more, 3}, epilogue, tuning);
+        check(products, {linearSkinnyFits(format == WeightFormat::Int4 ? 4 : 8, rows, columns) ? rows : 13, 54, more, 3}, epilogue, tuning);
       }
       tuning.kernel = LinearKernel::Tiles;
       for (tuning.tile = 0; tuning.tile < LINEAR_TILE_COUNT; tuning.tile++) {
         tuning.blocks = turn++ % 2 == 0 ? 1 : 3;
-        check(format, {21, 272, several}, epilogue, tuning);
+        check(products, {21, 272, several}, epilogue, tuning);
       }
       tuning.tile = 1;
-      check(format, {21, 46, few, 1}, epilogue, tuning);
+      check(products, {21, 46, few, 1}, epilogue, tuning);
     }
-    for (const int rows : {1, 3, 20, 70, 140}) check(format, {rows, 144, 384}, Epilogue::Store, {});
+    for (const int rows : {1, 3, 20, 70, 140}) check(products, {rows, 144, 384}, Epilogue::Store, {});
   }
 }
