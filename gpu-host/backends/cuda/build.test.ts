@@ -15,6 +15,8 @@ import { test } from 'node:test';
 import { BuildError, compileAll, forgetOld, Includes, link } from './build-cache.ts';
 import { cardCompiler, emulationCompiler, findNvcc, MissingCompilerError } from './build-tools.ts';
 
+const compiler = emulationCompiler();
+
 function scratch(t: { after(clean: () => void): void }): string {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-build-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
@@ -30,7 +32,6 @@ function project(folder: string, objects = path.join(folder, 'objects')) {
   writeFileSync(header, '#pragma once\nint answer();\n');
   writeFileSync(`${sources[0]}`, '#include "answer.h"\nint main() { return answer(); }\n');
   writeFileSync(`${sources[1]}`, '#include "answer.h"\nint answer() { return 42; }\n');
-  const compiler = emulationCompiler();
   const compiled: string[] = [];
   const compile = (options: { strict?: boolean } = {}) =>
     compileAll(sources, {
@@ -46,12 +47,12 @@ function project(folder: string, objects = path.join(folder, 'objects')) {
       background: false,
       onCompiled: (source) => compiled.push(path.basename(source)),
     });
-  return { header, sources, compiler, compiled, compile };
+  return { header, sources, compiled, compile };
 }
 
 test('build: compiles only what changed', async (t) => {
   const folder = scratch(t);
-  const { header, sources, compiler, compiled, compile } = project(folder);
+  const { header, sources, compiled, compile } = project(folder);
   const objects = await compile();
   assert.deepEqual(compiled.splice(0).sort(), ['answer.cc', 'main.cc']);
   const program = path.join(folder, 'program');
@@ -85,7 +86,6 @@ test('build: clones share objects, which do not contain their paths', async (t) 
 });
 
 test('build: a header that many sources share is compiled once for them', async (t) => {
-  const compiler = emulationCompiler();
   if (!compiler.precompiles) return t.skip(`${compiler.program} does not compile headers as GCC does`);
   const folder = scratch(t);
   const [header, common] = ['first.h', 'common.h'].map((name) => path.join(folder, name)) as [string, string];
@@ -127,7 +127,7 @@ test('build: two concurrent builds compile once', async (t) => {
 
 test('build: the lock of a killed process does not block a build', async (t) => {
   const folder = scratch(t);
-  const { compiler, compiled, compile } = project(folder);
+  const { compiled, compile } = project(folder);
   mkdirSync(path.join(folder, 'objects'));
   // Larger than any process id.
   writeFileSync(path.join(folder, 'objects', `${path.basename(compiler.program)}.lock`), '4194305');
