@@ -66,6 +66,11 @@ __global__ void halves(int* out) {
   out[lane] = value;
 }
 
+__global__ void readsAbsentLane(int* out) {
+  const int lane = threadIdx.x, whole = __shfl_sync(~0u, lane, 20);
+  out[lane] = lane < 16 ? __shfl_sync(0x0000ffffu, lane, 20) : whole;
+}
+
 __global__ void counts(int* out) {
   const int i = threadIdx.x;
   const int count = __syncthreads_count(i % 3 == 0);
@@ -203,6 +208,13 @@ TEST("halves of a warp exchange independently") {
   LAUNCH(halves, 1, 32, 0, 0, out.get());
   const auto got = out.host();
   for (int lane = 0; lane < 32; lane++) CHECK_EQUAL(got[lane], lane < 16 ? lane ^ 1 : lane ^ 6);
+}
+
+TEST("the value of a lane that takes no part has all bits set, also after an exchange in which it took part") {
+  DeviceArray<int> out(32);
+  LAUNCH(readsAbsentLane, 1, 32, 0, 0, out.get());
+  const auto got = out.host();
+  for (int lane = 0; lane < 32; lane++) CHECK_EQUAL(got[lane], lane < 16 ? -1 : 20);
 }
 
 TEST("barrier reductions in a block with a partial warp") {
