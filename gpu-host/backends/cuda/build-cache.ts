@@ -130,8 +130,14 @@ export async function compileAll(sources: readonly string[], options: ObjectCach
 /** Matches code that runs on the card, in a source or in one of its headers. */
 const CARD_CODE = /__(global|device|shared)__|\bLAUNCH\s*\(/;
 
+export function isTest(source: string): boolean {
+  return /\.test\.(cu|cc)$/.test(source);
+}
+
 function argumentsOf(source: string, includes: Includes, options: ObjectCacheOptions): string[] {
   const { compiler, extra, language } = options;
+  if (compiler.compileTest && isTest(source) && !CARD_CODE.test(includes.text(source).toString()))
+    return [...compiler.compileTest, ...extra];
   const files = includes.of(source).filter((file) => !language.some((start) => file.startsWith(start)));
   const card = files.some((file) => CARD_CODE.test(includes.text(file).toString()));
   return [...(card ? compiler.compile : compiler.compileHost), ...extra];

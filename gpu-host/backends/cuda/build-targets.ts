@@ -3,7 +3,7 @@ import { copyFileSync, existsSync, globSync, mkdirSync, renameSync, utimesSync }
 import os from 'node:os';
 import path from 'node:path';
 import { ADDON_FILE } from './addon.ts';
-import { compileAll, forgetOld, Includes, link, SourceChangedError } from './build-cache.ts';
+import { compileAll, forgetOld, Includes, isTest, link, SourceChangedError } from './build-cache.ts';
 import { type Compiler, cardCompiler, DEFAULT_ARCH, emulationCompiler } from './build-tools.ts';
 
 /** A build product: the addon that Node loads, the C++ tests, or the harness that checks and measures on a card. */
@@ -116,10 +116,6 @@ function filesIn(folder: string, pattern: string): string[] {
   return globSync(`${folder}/**/${pattern}`, { cwd: NATIVE })
     .sort()
     .map((file) => path.join(NATIVE, file));
-}
-
-function isTest(file: string): boolean {
-  return /\.test\.(cu|cc)$/.test(file);
 }
 
 /** Links a target into the cache, under a hash of its inputs. */

@@ -119,6 +119,29 @@ test('build: a header that many sources share is compiled once for them', async 
   assert.deepEqual([...read.keys()].sort(), compiled);
 });
 
+test('build: only tests without kernels of their own are compiled with the arguments for tests', async (t) => {
+  const folder = scratch(t);
+  const files = {
+    'plain.test.cc': '#ifndef PLAIN\n#error\n#endif\n',
+    'kernel.test.cc': '#ifdef PLAIN\n#error\n#endif\n#define __global__\n__global__ void kernel() {}\n',
+    'product.cc': '#ifdef PLAIN\n#error\n#endif\n',
+  };
+  for (const [name, text] of Object.entries(files)) writeFileSync(path.join(folder, name), text);
+  const sources = Object.keys(files).map((name) => path.join(folder, name));
+  const objects = await compileAll(sources, {
+    ...{
+      folder: path.join(folder, 'objects'),
+      includes: new Includes(),
+      includeFolders: [],
+      root: folder,
+      language: [],
+    },
+    ...{ jobs: 2, extra: [], strict: false, background: false, onCompiled: () => undefined },
+    compiler: { ...compiler, compileTest: [...compiler.compileHost, '-DPLAIN'] },
+  });
+  assert.equal(objects.length, sources.length);
+});
+
 test('build: two concurrent builds compile once', async (t) => {
   const { compiled, compile } = project(scratch(t));
   await Promise.all([compile(), compile(), compile()]);
