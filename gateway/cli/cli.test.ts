@@ -5,6 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { allCommands, commandsFor } from './commands/index.ts';
 import { EXIT } from './failure.ts';
 
 const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
@@ -219,15 +220,33 @@ describe('without a running platform', () => {
   });
 });
 
+const namesFor = async (argv: readonly string[]) => (await commandsFor(argv)).map(({ name }) => name);
+
 describe('bin.js', () => {
-  it('loads no package but the parser before a command needs one', async () => {
-    const hook = `import { registerHooks } from 'node:module';
+  /** The command prints the address of each module that it loads. */
+  const hook = `import { registerHooks } from 'node:module';
       registerHooks({ load: (url, context, next) => (process._rawDebug(url), next(url, context)) });`;
-    const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(hook)}`;
+  const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(hook)}`;
+
+  it('loads no package but the parser before a command needs one', async () => {
     const { code, stderr } = await pie(['--version'], { NODE_OPTIONS });
     assert.equal(code, EXIT.ok);
     const packages = new Set(Array.from(stderr.matchAll(/node_modules\/((@[^/]+\/)?[^/]+)/g), ([, name]) => name));
     assert.deepEqual([...packages], ['commander']);
+  });
+
+  it('loads the modules of the commands with the first word alone', async () => {
+    const { stderr } = await pie(['list'], { NODE_OPTIONS });
+    const modules = Array.from(stderr.matchAll(/gateway\/cli\/commands\/(.+)\.ts$/gm), ([, name]) => name);
+    assert.deepEqual(modules, ['index', 'functions']);
+    const all = await allCommands();
+    for (const { name } of all) {
+      const [first = ''] = name.split(' ');
+      const ofWord = all.filter((command) => command.name.split(' ')[0] === first).map((command) => command.name);
+      assert.deepEqual(await namesFor([first, '--help']), ofWord);
+    }
+    for (const argv of [[], ['--help'], ['help', 'list'], ['deplyo']])
+      assert.equal((await namesFor(argv)).length, all.length);
   });
 
   it('says what to do when no packages are installed', async () => {

@@ -1,5 +1,5 @@
-import { commands } from './commands/index.ts';
-import { connect } from './connect.ts';
+import type { Call } from './command.ts';
+import { commandsFor } from './commands/index.ts';
 import { EXIT, Failure, toFailure } from './failure.ts';
 import { parse } from './program.ts';
 import { Terminal } from './terminal.ts';
@@ -36,7 +36,7 @@ async function main(): Promise<number> {
   // An error that cannot be shown must not end the command before its work is stopped.
   process.stderr.on('error', () => undefined);
   try {
-    const parsed = parse(commands, version(), argv);
+    const parsed = parse(await commandsFor(argv), version(), argv);
     if (parsed === null) return EXIT.ok;
     const { command, args, options } = parsed;
     terminal = new Terminal({ json: options.json === true });
@@ -52,6 +52,12 @@ async function main(): Promise<number> {
   } finally {
     process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
   }
+}
+
+/** Most commands of the machine itself need no client. */
+async function connect(): ReturnType<Call['connect']> {
+  const platform = await import('./connect.ts');
+  return platform.connect();
 }
 
 /** True for the signal's reason, and for the errors with which Node's timers and prompts stand for it. */

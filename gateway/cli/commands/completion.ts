@@ -5,7 +5,7 @@ import { EXIT, Failure } from '../failure.ts';
 const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
 /** Completion scripts for shells, made from the commands. */
-export function completion(all: () => readonly Command[]): Command {
+export function completion(all: () => Promise<readonly Command[]>): Command {
   return {
     name: 'completion',
     summary: 'Print a completion script for a shell',
@@ -22,7 +22,7 @@ export function completion(all: () => readonly Command[]): Command {
     ],
     async run({ args, terminal }) {
       const [shell] = args;
-      const script = scriptFor(shell ?? '', all());
+      const script = scriptFor(shell ?? '', await all());
       if (script === null)
         throw new Failure(`Pie has no completion for "${shell}".`, { advice: `Name one of ${SHELLS.join(', ')}.` });
       terminal.print(script);

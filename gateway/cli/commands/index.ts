@@ -1,111 +1,71 @@
 import type { Command } from '../command.ts';
-import { answer } from './answer.ts';
-import { backup, restore } from './backup.ts';
-import { bench } from './bench.ts';
-import { build } from './build.ts';
-import { completion } from './completion.ts';
-import { demo } from './demo.ts';
-import { deploy } from './deploy.ts';
-import { dev } from './dev.ts';
-import { doctor } from './doctor.ts';
-import { filesGet, filesList, filesPut } from './files.ts';
-import { list, versions } from './functions.ts';
-import { gpuHostsDrain, gpuHostsList, gpuHostsUndrain } from './gpu-hosts.ts';
-import { graph } from './graph.ts';
-import { attach, cancel, status } from './invocations.ts';
-import { invoke } from './invoke.ts';
-import { join } from './join.ts';
-import { keysCreate, keysList, keysRemove, keysRotate } from './keys.ts';
-import { logs } from './logs.ts';
-import { machinesDrain, machinesList, machinesRemove, machinesToken, machinesUndrain } from './machines.ts';
-import { mcp } from './mcp.ts';
-import { modelsList, modelsPull } from './models.ts';
-import { create } from './new.ts';
-import { ps } from './ps.ts';
-import { quarantineLift } from './quarantine.ts';
-import { quotaList, quotaSet } from './quota.ts';
-import { aliasList, aliasRemove, aliasSet, remove, rollback } from './releases.ts';
-import { replay } from './replay.ts';
-import { scheduleCreate, scheduleList, scheduleRemove } from './schedule.ts';
-import { secretsList, secretsRemove, secretsSet } from './secrets.ts';
-import {
-  audit,
-  tenantsCreate,
-  tenantsList,
-  tenantsResume,
-  tenantsSet,
-  tenantsShow,
-  tenantsSuspend,
-} from './tenants.ts';
-import { up } from './up.ts';
-import { usage } from './usage.ts';
-import { webhooksSecret } from './webhooks.ts';
+
+type Load = () => Promise<readonly Command[]>;
+
+/** All commands by their first words, in the order of the help. */
+const BY_FIRST_WORD: readonly (readonly [word: string, load: Load])[] = [
+  ['up', () => import('./up.ts').then(({ up }) => [up])],
+  ['join', () => import('./join.ts').then(({ join }) => [join])],
+  ['demo', () => import('./demo.ts').then(({ demo }) => [demo])],
+  ['new', () => import('./new.ts').then(({ create }) => [create])],
+  ['dev', () => import('./dev.ts').then(({ dev }) => [dev])],
+  ['deploy', () => import('./deploy.ts').then(({ deploy }) => [deploy])],
+  ['invoke', () => import('./invoke.ts').then(({ invoke }) => [invoke])],
+  ['list', () => import('./functions.ts').then(({ list }) => [list])],
+  ['logs', () => import('./logs.ts').then(({ logs }) => [logs])],
+  ['ps', () => import('./ps.ts').then(({ ps }) => [ps])],
+  ['attach', () => import('./invocations.ts').then(({ attach }) => [attach])],
+  ['status', () => import('./invocations.ts').then(({ status }) => [status])],
+  ['cancel', () => import('./invocations.ts').then(({ cancel }) => [cancel])],
+  ['answer', () => import('./answer.ts').then(({ answer }) => [answer])],
+  ['replay', () => import('./replay.ts').then(({ replay }) => [replay])],
+  ['mcp', () => import('./mcp.ts').then(({ mcp }) => [mcp])],
+  ['files', () => import('./files.ts').then((of) => [of.filesList, of.filesGet, of.filesPut])],
+  ['versions', () => import('./functions.ts').then(({ versions }) => [versions])],
+  ['alias', () => import('./releases.ts').then((of) => [of.aliasList, of.aliasSet, of.aliasRemove])],
+  ['rollback', () => import('./releases.ts').then(({ rollback }) => [rollback])],
+  ['remove', () => import('./releases.ts').then(({ remove }) => [remove])],
+  ['quarantine', () => import('./quarantine.ts').then(({ quarantineLift }) => [quarantineLift])],
+  ['quota', () => import('./quota.ts').then(({ quotaList, quotaSet }) => [quotaList, quotaSet])],
+  ['usage', () => import('./usage.ts').then(({ usage }) => [usage])],
+  ['schedule', () => import('./schedule.ts').then((of) => [of.scheduleList, of.scheduleCreate, of.scheduleRemove])],
+  ['secrets', () => import('./secrets.ts').then((of) => [of.secretsList, of.secretsSet, of.secretsRemove])],
+  ['webhooks', () => import('./webhooks.ts').then(({ webhooksSecret }) => [webhooksSecret])],
+  ['keys', () => import('./keys.ts').then((of) => [of.keysList, of.keysCreate, of.keysRotate, of.keysRemove])],
+  ['tenants', () => import('./tenants.ts').then(tenantCommands)],
+  ['audit', () => import('./tenants.ts').then(({ audit }) => [audit])],
+  ['machines', () => import('./machines.ts').then(machineCommands)],
+  ['backup', () => import('./backup.ts').then(({ backup }) => [backup])],
+  ['restore', () => import('./backup.ts').then(({ restore }) => [restore])],
+  ['gpu-hosts', () => import('./gpu-hosts.ts').then((of) => [of.gpuHostsList, of.gpuHostsDrain, of.gpuHostsUndrain])],
+  ['build', () => import('./build.ts').then(({ build }) => [build])],
+  ['graph', () => import('./graph.ts').then(({ graph }) => [graph])],
+  ['models', () => import('./models.ts').then(({ modelsPull, modelsList }) => [modelsPull, modelsList])],
+  ['doctor', () => import('./doctor.ts').then(({ doctor }) => [doctor])],
+  ['bench', () => import('./bench.ts').then(({ bench }) => [bench])],
+  // Made from the other commands.
+  ['completion', () => import('./completion.ts').then(({ completion }) => [completion(allCommands)])],
+];
+
+const tenantCommands = (of: typeof import('./tenants.ts')): readonly Command[] => [
+  ...[of.tenantsList, of.tenantsCreate, of.tenantsShow],
+  ...[of.tenantsSet, of.tenantsSuspend, of.tenantsResume],
+];
+
+const machineCommands = (of: typeof import('./machines.ts')): readonly Command[] => [
+  ...[of.machinesList, of.machinesToken, of.machinesDrain, of.machinesUndrain, of.machinesRemove],
+];
 
 /** All commands, in the order of the help. */
-export const commands: readonly Command[] = [
-  up,
-  join,
-  demo,
-  create,
-  dev,
-  deploy,
-  invoke,
-  list,
-  logs,
-  ps,
-  attach,
-  status,
-  cancel,
-  answer,
-  replay,
-  mcp,
-  filesList,
-  filesGet,
-  filesPut,
-  versions,
-  aliasList,
-  aliasSet,
-  aliasRemove,
-  rollback,
-  remove,
-  quarantineLift,
-  quotaList,
-  quotaSet,
-  usage,
-  scheduleList,
-  scheduleCreate,
-  scheduleRemove,
-  secretsList,
-  secretsSet,
-  secretsRemove,
-  webhooksSecret,
-  keysList,
-  keysCreate,
-  keysRotate,
-  keysRemove,
-  tenantsList,
-  tenantsCreate,
-  tenantsShow,
-  tenantsSet,
-  tenantsSuspend,
-  tenantsResume,
-  audit,
-  machinesList,
-  machinesToken,
-  machinesDrain,
-  machinesUndrain,
-  machinesRemove,
-  backup,
-  restore,
-  gpuHostsList,
-  gpuHostsDrain,
-  gpuHostsUndrain,
-  build,
-  graph,
-  modelsPull,
-  modelsList,
-  doctor,
-  bench,
-  // Made from the other commands.
-  completion(() => commands),
-];
+export async function allCommands(): Promise<readonly Command[]> {
+  return (await Promise.all(BY_FIRST_WORD.map(([, load]) => load()))).flat();
+}
+
+/**
+ * The commands that a command line may mean: those of its first word, else all. A command takes longer to load than most commands take to run, and
+ * all of them take three times as long.
+ */
+export async function commandsFor([first]: readonly string[]): Promise<readonly Command[]> {
+  const [, load = allCommands] = BY_FIRST_WORD.find(([word]) => word === first) ?? [];
+  return load();
+}
