@@ -25,7 +25,7 @@ test('compiled code stays while it is used, and goes with its folder after thirt
     const files = () =>
       readdirSync(path.join(folder, 'compile'), { recursive: true, encoding: 'utf8' })
         .map((name) => path.join(folder, 'compile', name))
-        .filter((file) => statSync(file).isFile());
+        .filter((file) => statSync(file).isFile() && path.basename(file) !== 'searched');
     const [code] = files().filter((file) => !file.startsWith(foreign));
     assert.equal(files().length, 5, `${files()}`);
     assert.ok(code);
@@ -44,8 +44,13 @@ test('compiled code stays while it is used, and goes with its folder after thirt
     assert.equal(files().length, 5);
     await forget(31);
     assert.deepEqual(files().sort(), [code, path.join(foreign, 'code')].sort());
+    utimesSync(code, now / 1000, now / 1000);
+    await forget(31.9);
+    assert.ok(existsSync(code), 'a day has one search');
+    await forget(32.1);
+    assert.ok(!existsSync(code));
     await forget(60);
-    assert.deepEqual(readdirSync(path.join(folder, 'compile')).sort(), ['runtime', 'sandboxes']);
+    assert.deepEqual(readdirSync(path.join(folder, 'compile')).sort(), ['runtime', 'sandboxes', 'searched']);
     assert.deepEqual(readdirSync(path.join(folder, 'compile', 'runtime')), []);
   } finally {
     rmSync(folder, { recursive: true, force: true });

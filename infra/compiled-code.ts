@@ -1,9 +1,13 @@
 import type { Dirent, Stats } from 'node:fs';
-import { lstat, readdir, rm, rmdir } from 'node:fs/promises';
+import { lstat, readdir, rm, rmdir, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 
 /** Compiled code that no process has loaded for this long is removed. File systems note the time of a read at most once a day. */
 const KEPT_MS = 30 * 24 * 3600 * 1000;
+/** A search reads the times of every file: seconds of processor time where clones and releases have left tens of thousands. */
+const SEARCHED_EVERY_MS = 24 * 3600 * 1000;
+/** File of the folder whose time is that of the last whole search. */
+const SEARCHED = 'searched';
 /** Matches the folders that Node makes: its version, the processor, a hash of V8's version and flags, and the user. */
 const NODE_FOLDER = /^v\d+\.\d+\.\d+-/;
 
@@ -20,10 +24,14 @@ export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
 }
 
 /**
- * Removes compiled code that has been unused for 30 days from this folder and that of the runtimes in it. Node itself removes nothing: the code of
- * earlier releases, versions of Node and clones would stay for good. Never throws: a file that cannot be removed stays.
+ * Removes compiled code that has been unused for 30 days from this folder and that of the runtimes in it, once a day. Node itself removes nothing:
+ * the code of earlier releases, versions of Node and clones would stay for good. Never throws: a file that cannot be removed stays.
  */
 export async function forgetCompiledCode(folder: string, nowMs: number, signal: AbortSignal): Promise<void> {
+  const searched = path.join(folder, SEARCHED);
+  const last: Stats | null = await lstat(searched).catch(() => null);
+  // A time in the future comes from a clock that has been set back.
+  if (last !== null && Math.abs(nowMs - last.mtimeMs) < SEARCHED_EVERY_MS) return;
   for (const parent of [folder, path.join(folder, 'runtime')]) {
     for (const entry of await entriesOf(parent)) {
       if (!entry.isDirectory() || !NODE_FOLDER.test(entry.name)) continue;
@@ -37,6 +45,10 @@ export async function forgetCompiledCode(folder: string, nowMs: number, signal: 
       if (isOld) await rmdir(versions).catch(() => undefined);
     }
   }
+  const now = new Date(nowMs);
+  // A folder that does not exist yet, or that this process may not write, needs no search.
+  await writeFile(searched, '').catch(() => undefined);
+  await utimes(searched, now, now).catch(() => undefined);
 }
 
 /** Another process may remove the file first, or own it. */
