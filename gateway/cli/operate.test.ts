@@ -7,6 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { affinityKey } from '#scheduler/policies/placement.ts';
+import { runPie } from '../testing/pie.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 
@@ -26,7 +27,10 @@ describe('operator commands:', () => {
   });
   after(() => platform.stop());
 
-  function pie(
+  const pie = (args: readonly string[]) => runPie(platform, args);
+
+  /** Runs a command that a signal ends, or that asks or reads the environment, in a process of its own. */
+  function spawned(
     args: readonly string[],
     watch?: (child: ChildProcess, stdout: string) => void,
     url = platform.url,
@@ -78,7 +82,7 @@ describe('operator commands:', () => {
     assert.match(none.stderr, /There are none/);
     assert.equal(wrong.code, EXIT.usage);
     let watched = false;
-    const { code, stdout } = await pie(['ps', '--watch', '--all'], (child, text) => {
+    const { code, stdout } = await spawned(['ps', '--watch', '--all'], (child, text) => {
       if (!watched && text.includes(done)) watched = child.kill('SIGINT');
     });
     assert.equal(code, EXIT.ok);
@@ -131,7 +135,7 @@ describe('operator commands:', () => {
     const ids: string[] = [];
     for (const name of ['echo', 'echo', 'other']) ids.push((await client.submit(name, {})).id);
     const stateOf = async (id = '') => (await client.invocation(id)).status;
-    const asked = await pie(['cancel', '--function', 'echo']);
+    const asked = await spawned(['cancel', '--function', 'echo']);
     assert.equal(asked.code, EXIT.usage);
     assert.match(asked.stderr, /Cancel \d+ invocations of echo\?[\s\S]*--yes/);
     assert.equal(await stateOf(ids[0]), 'queued');
@@ -155,7 +159,7 @@ describe('operator commands:', () => {
     await once(gateway, 'listening');
     try {
       const { port } = gateway.address() as AddressInfo;
-      const { stderr } = await pie(['cancel', '--all'], undefined, `http://127.0.0.1:${port}`);
+      const { stderr } = await spawned(['cancel', '--all'], undefined, `http://127.0.0.1:${port}`);
       assert.match(stderr, /Cancel 10200 invocations\?/);
     } finally {
       gateway.closeAllConnections();
@@ -297,7 +301,7 @@ describe('operator commands:', () => {
     assert.deepEqual([first.name, first.load[0].gpuHost, second.connected], ['gpu-host-1', 'gpu-host-1', false]);
     assert.deepEqual([first.encoders[0].encoder, first.encoders[0].textsPerSecond], ['minilm', 90]);
     assert.deepEqual(first.encoders[0].latency, [{ tokens: 128, msPerToken: 0.1 }]);
-    const { stdout } = await pie(['doctor']);
+    const { stdout } = await spawned(['doctor']);
     assert.match(stdout, /ok {4}gpu-host-1: tiny by cuda, bf16 on 0: A card\nFAIL {2}gpu-host-2: not connected yet\n/);
     assert.match(stdout, /warn {2}isolation of test-runtime: process\n +what to do: Namespaces do not work here\.\n/);
     assert.match(

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, existsSync, openSync } from 'node:fs';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import type { QuotaStatus } from '../app/resources/quotas.ts';
+import { runPie } from '../testing/pie.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 import { ROOT } from './paths.ts';
@@ -20,13 +21,7 @@ describe('pie quota and pie usage', () => {
   });
   after(() => platform.stop());
 
-  const pie = (...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> =>
-    new Promise((resolve) => {
-      const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
-      const child = execFile(process.execPath, [BIN, ...args], { env, timeout: 60_000 }, (_, stdout, stderr) =>
-        resolve({ code: child.exitCode, stdout, stderr }),
-      );
-    });
+  const pie = (...args: string[]) => runPie(platform, args);
   const ask = async (url: string, init: RequestInit = {}) =>
     fetch(`${platform.url}${url}`, {
       ...init,

@@ -10,6 +10,7 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { freePort } from '../local/platform.ts';
 import { serve } from '../node/server.ts';
+import { runPie } from '../testing/pie.ts';
 import { componentBytes, TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 
@@ -43,9 +44,13 @@ describe('releases on the command line:', () => {
     readonly stdout: string;
     readonly stderr: string;
   }
-  const pie = (...args: string[]) => run(args);
-  /** @param heard called after each write of the command to its standard error, with the whole text so far */
-  function run(
+  const pie = (...args: string[]) => runPie(platform, args);
+  /**
+   * Runs a command that a signal ends, or that asks, in a process of its own.
+   *
+   * @param heard called after each write of the command to its standard error, with the whole text so far
+   */
+  function spawned(
     args: readonly string[],
     heard: (text: string, child: ChildProcess) => void = () => undefined,
     url = platform.url,
@@ -91,7 +96,8 @@ describe('releases on the command line:', () => {
       if (text.includes('Waiting until they are upgraded.')) told.resolve();
       if (text.includes('cannot be listed now')) away.resolve();
     };
-    const waiting = run(['deploy', target, '--upgrading', 'wait', '--dry-run'], hears, first.url);
+    const { apiKey } = platform;
+    const waiting = runPie({ url: first.url, apiKey }, ['deploy', target, '--upgrading', 'wait', '--dry-run'], hears);
     const ends = waiting.then(({ stderr }) => assert.fail(`the command did not wait: ${stderr}`));
     ends.catch(() => undefined);
     await Promise.race([told.promise, ends]);
@@ -110,7 +116,8 @@ describe('releases on the command line:', () => {
     const earlier = createServer((_request, response) => response.end('{"machines":[],"runtimes":[]}'));
     await once(earlier.listen(0, '127.0.0.1'), 'listening');
     const url = `http://127.0.0.1:${(earlier.address() as AddressInfo).port}`;
-    const skipped = await run(['deploy', source('0', {}), '--upgrading', 'skip'], undefined, url);
+    const { apiKey } = platform;
+    const skipped = await runPie({ url, apiKey }, ['deploy', source('0', {}), '--upgrading', 'skip']);
     assert.equal(skipped.code, EXIT.upgrading, skipped.stderr);
     assert.match(skipped.stderr, /earlier release.*Nothing was deployed/);
     earlier.close();
@@ -124,7 +131,7 @@ describe('releases on the command line:', () => {
     const interrupt = (text: string, child: ChildProcess) => {
       if (!isWaiting && text.includes('Waiting until they are upgraded.')) isWaiting = child.kill('SIGINT');
     };
-    const { code, stderr } = await run(['deploy', source('0', {}), '--upgrading', 'wait'], interrupt, url);
+    const { code, stderr } = await spawned(['deploy', source('0', {}), '--upgrading', 'wait'], interrupt, url);
     assert.equal(code, EXIT.interrupted, stderr);
     assert.doesNotMatch(stderr, /error:/);
     earlier.close();
@@ -205,7 +212,7 @@ describe('releases on the command line:', () => {
     assert.equal((await pie('alias', 'set', 'story', 'live', '3f2a=90', '9c1b')).code, EXIT.usage);
     assert.match((await pie('alias', 'set', 'story', 'live', `${second}=90`)).stderr, /sum to 100; these sum to 90/);
     await ok('rollback', 'story', '--yes');
-    const asked = await pie('rollback', 'story');
+    const asked = await spawned(['rollback', 'story']);
     assert.equal(asked.code, EXIT.usage);
     assert.match(
       asked.stdout,

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { runPie } from '../testing/pie.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 
@@ -15,7 +16,7 @@ describe('pie replay and pie schedule', () => {
   });
   after(() => platform.stop());
 
-  const pie = (...args: string[]) => pieReading('', ...args);
+  const pie = (...args: string[]) => runPie(platform, args);
 
   /** Runs the command with a text as its standard input. */
   function pieReading(

@@ -1,0 +1,42 @@
+import type { Call } from './command.ts';
+import { commandsFor } from './commands/index.ts';
+import { EXIT, toFailure } from './failure.ts';
+import { parse } from './program.ts';
+import type { Terminal } from './terminal.ts';
+import { version } from './version.ts';
+
+/** What a command line finds around it: a process of its own, or one with other work. */
+export interface Surroundings extends Pick<Call, 'signal' | 'connect'> {
+  /** Opens the output, first as the words of the command line suggest, then as the command has it. */
+  terminal(json: boolean): Terminal;
+  /** Called once the command is known, before it runs. */
+  onCommand?(): void;
+  /** True when the reader of the output has left. A failure is then the consequence, and is not reported. */
+  isUnread?(): boolean;
+}
+
+/** Runs the command of a command line, and reports its failure. Returns the exit code. */
+export async function runCommandLine(argv: readonly string[], surroundings: Surroundings): Promise<number> {
+  const { signal, connect } = surroundings;
+  let terminal = surroundings.terminal(argv.includes('--json'));
+  try {
+    const parsed = parse(await commandsFor(argv), version(), argv);
+    if (parsed === null) return EXIT.ok;
+    const { command, args, options } = parsed;
+    terminal = surroundings.terminal(options.json === true);
+    surroundings.onCommand?.();
+    return (await command.run({ args, options, terminal, signal, connect })) ?? EXIT.ok;
+  } catch (thrown) {
+    if (surroundings.isUnread?.()) return EXIT.ok;
+    if (signal.aborted && isAbort(thrown)) return EXIT.interrupted;
+    const failure = toFailure(thrown);
+    terminal.failure(failure);
+    if (failure.exitCode === EXIT.internal && failure.cause instanceof Error) console.error(failure.cause.stack);
+    return failure.exitCode;
+  }
+}
+
+/** True for the signal's reason, and for the errors with which Node's timers and prompts stand for it. */
+function isAbort(thrown: unknown): boolean {
+  return thrown instanceof Error && thrown.name === 'AbortError';
+}
