@@ -82,10 +82,10 @@ describe('pie/testing', () => {
   });
 
   it('removes its home and stops its server on stop', async () => {
-    const other = await startPlatform({ onProgress: () => undefined });
-    const { home, url } = other;
+    const { home, url } = platform;
     assert.ok(existsSync(home));
-    await other.stop();
+    await fetch(`${url}/readyz`);
+    await platform.stop();
     assert.equal(existsSync(home), false);
     await assert.rejects(fetch(`${url}/readyz`));
   });

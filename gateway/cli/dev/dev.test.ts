@@ -101,7 +101,7 @@ describe('pie dev', () => {
     write('src/word.ts', `export const word: string = 'one';\n`);
     write('src/unused.ts', '');
     const { PIE_URL: _url, PIE_API_KEY: _key, REDIS_URL: _redis, ...rest } = process.env;
-    environment = { ...rest, PIE_HOME: home, PIE_PORT: String(await freePort()) };
+    environment = { ...rest, PIE_HOME: home, PIE_PORT: String(await freePort()), PIE_MODEL: 'stories15m' };
   });
   after(() => rmSync(home, { recursive: true, force: true, maxRetries: 10 }));
 
