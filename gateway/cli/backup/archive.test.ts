@@ -5,7 +5,16 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createKeys, type Keys } from '#scheduler/keys.ts';
-import { ARCHIVE_VERSION, ArchiveFault, ArchiveWriter, type Frame, type Header, listBody, listOf } from './archive.ts';
+import {
+  ARCHIVE_VERSION,
+  ArchiveFault,
+  ArchiveWriter,
+  type Frame,
+  type Header,
+  listBody,
+  listOf,
+  readArchive,
+} from './archive.ts';
 import { checkArchive } from './check.ts';
 import { isKept, isKeptFile } from './kept-keys.ts';
 
@@ -70,6 +79,20 @@ describe('the file of a backup', () => {
     assert.deepEqual([records, files, machine, [...masterKeys]], [5, 1, 'east', ['0123abcd']]);
   });
 
+  it('gives frames of any size as they were written, and leaves them alone while it reads on', async () => {
+    const sizes = [0, 1, 100_000, 262_143, 700_000, 3, ...Array.from({ length: 40 }, (_, i) => 331 * i)];
+    const frames = sizes.map((size, i): Frame => ({ header: { kind: 'part' }, body: Buffer.alloc(size, i) }));
+    await write(frames);
+    const handle = await open(file, 'r');
+    try {
+      const [first, ...more] = await Array.fromAsync(readArchive(handle));
+      assert.deepEqual([first?.header, more.pop()?.header.kind], [DESCRIPTION, 'end']);
+      assert.deepEqual(more, frames);
+    } finally {
+      await handle.close();
+    }
+  });
+
   it('says under which master keys the environments of its functions are sealed', async () => {
     const version = (environment?: object) => JSON.stringify({ version: 'v', message: '00000000.x', environment });
     await write([
@@ -91,6 +114,7 @@ describe('the file of a backup', () => {
       }),
       { seed: 19, numRuns: 150 },
     );
+    await refused(bytes.subarray(0, -1), /ends too early/);
     await refused(Buffer.concat([bytes, Buffer.from('x')]), /1 bytes behind its end/);
     await refused(Buffer.from('GET / HTTP/1.1\r\nhost: somewhere\r\n\r\n'), /not a backup of Pie/);
   });

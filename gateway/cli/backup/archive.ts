@@ -11,6 +11,9 @@ const MAX_HEADER_BYTES = 16_384;
 /** Bodies are lists of at most a few megabytes, unless a single item has more. */
 const MAX_BODY_BYTES = 64 << 20;
 
+/** Bytes of one read, or those of a larger part of a frame. Most frames are far smaller, and a read costs more than the bytes. */
+const READ_BYTES = 256 << 10;
+
 /** Version of the format. */
 export const ARCHIVE_VERSION = 1;
 
@@ -45,6 +48,9 @@ const headers = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('part') }),
   z.strictObject({ kind: z.literal('end'), sha256: z.string() }),
 ]);
+
+/** A later version may have another description, but keeps `version` in this place. */
+const versioned = z.object({ kind: z.string(), version: count });
 
 export type Description = z.output<typeof description>;
 export type Header = z.output<typeof headers>;
@@ -93,21 +99,29 @@ export class ArchiveWriter {
 }
 
 /**
- * The frames of a file from its beginning, the last one included. Holds only one frame in memory.
+ * The frames of a file from its beginning, the last one included. Holds one frame and one read in memory.
  * @throws ArchiveFault for a file that is not a complete backup of a version that this release reads
  */
 export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
   const hash = createHash('sha256');
   let at = 0;
+  let ahead = Buffer.alloc(0);
   const read = async (bytes: number): Promise<Buffer> => {
-    const buffer = Buffer.alloc(bytes);
-    for (let filled = 0; filled < bytes; ) {
-      const { bytesRead } = await file.read(buffer, filled, bytes - filled, at + filled);
-      if (bytesRead === 0) throw new ArchiveFault('The file ends too early: it was cut, or its backup broke off.');
-      filled += bytesRead;
+    if (ahead.length < bytes) {
+      // A new buffer, as the reader may keep earlier frames.
+      const buffer = Buffer.alloc(Math.max(bytes, READ_BYTES));
+      let filled = 0;
+      while (filled < bytes) {
+        const { bytesRead } = await file.read(buffer, filled, buffer.length - filled, at + filled);
+        if (bytesRead === 0) throw new ArchiveFault('The file ends too early: it was cut, or its backup broke off.');
+        filled += bytesRead;
+      }
+      ahead = buffer.subarray(0, filled);
     }
+    const taken = ahead.subarray(0, bytes);
+    ahead = ahead.subarray(bytes);
     at += bytes;
-    return buffer;
+    return taken;
   };
   for (let frames = 0; ; frames++) {
     const prefix = await read(PREFIX_BYTES);
@@ -135,9 +149,8 @@ function parse(text: Buffer, frames: number): Header {
   } catch {
     throw unreadable(frames);
   }
-  // A later version may have another description, but keeps `version` in this place.
-  const { kind, version } = z.object({ kind: z.string(), version: count }).safeParse(value).data ?? {};
-  if (frames === 0 && kind === 'backup' && version !== ARCHIVE_VERSION)
+  const { kind, version } = (frames === 0 && versioned.safeParse(value).data) || {};
+  if (kind === 'backup' && version !== ARCHIVE_VERSION)
     throw new ArchiveFault(`The backup has format ${version}; this release of Pie reads format ${ARCHIVE_VERSION}.`);
   const parsed = headers.safeParse(value);
   if (!parsed.success || (parsed.data.kind === 'backup') !== (frames === 0)) throw unreadable(frames);
