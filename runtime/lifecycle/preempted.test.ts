@@ -10,8 +10,14 @@ import { TestPlatform, type Transcript } from '../testing/platform.ts';
 const WALL_MS = 6000;
 /** The platform's clock: this machine's is an hour ahead of it, and none of the times below may depend on that. */
 const clock = () => Date.now() - 3_600_000;
-/** Two calls of the busy inferlet need two batches: the device is never idle, and a held call stays held. */
-const gpuModel = { swapMemoryMb: 16, prefixCache: false, maxBatchTokens: 128 };
+/**
+ * Two calls of the busy inferlet need two batches: the device is never idle, and a held call stays held. A step waits for most of its time, and
+ * leaves the cores to other tests.
+ */
+const gpuModel = {
+  ...{ swapMemoryMb: 16, prefixCache: false, maxBatchTokens: 32 },
+  pace: { stepMs: 100, tokenMs: 0, sequenceMs: 0 },
+};
 
 describe('an inferlet that a GPU host has preempted', () => {
   let platform: TestPlatform;

@@ -113,7 +113,7 @@ export const STEPPING = `
     let told = false;
     receive().read().then(() => (told = true));
     const again = async () => {
-      while (!told) await go(busy ? last - 100 : last, last + 1, []);
+      while (!told) await go(busy ? last - 20 : last, last + 1, []);
     };
     await Promise.all(busy ? [again(), again()] : [again()]);
     return JSON.stringify(Number(timeLeft()));
