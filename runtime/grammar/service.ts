@@ -26,6 +26,8 @@ export interface GrammarOptions {
   readonly maxWorkers?: number;
   /** An idle worker ends after this time; 30 s by default. */
   readonly idleMs?: number;
+  /** Time for which a worker serves its tenant although other tenants wait; 2 s by default. */
+  readonly turnMs?: number;
   /** Time limit for compiling one grammar; 2 s by default. */
   readonly compileMs?: number;
   /** Time limit for one call of a matcher; 1 s by default. */
@@ -69,13 +71,15 @@ export class GrammarService {
   #lastId = 0;
 
   constructor(options: GrammarOptions = {}) {
-    const { maxWorkers = 8, idleMs = 30_000, compileMs = 2000, operationMs = 1000, heapMb = 384 } = options;
+    const { maxWorkers = 8, idleMs = 30_000, turnMs = 2000, heapMb = 384 } = options;
+    const { compileMs = 2000, operationMs = 1000 } = options;
     this.#sourceBytes = options.sourceBytes ?? 256 << 20;
     this.#sources = new Shares(this.#sourceBytes);
     this.#deadlines = { compileMs, operationMs, startMs: START_MS };
     this.#workers = new Workers({
       maxWorkers,
       idleMs,
+      turnMs,
       heapMb,
       startMs: START_MS,
       placeMs: PLACE_MS,

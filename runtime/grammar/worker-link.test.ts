@@ -5,7 +5,7 @@ import { vocabularyFrom } from './testing/vocabularies.ts';
 import { WorkerLink } from './worker-link.ts';
 
 const PATIENT_MS = 60_000;
-const OPTIONS = { name: 'grammar test', heapMb: 256, startMs: PATIENT_MS };
+const OPTIONS = { name: 'grammar test', heapMb: 256, startMs: PATIENT_MS, turnMs: PATIENT_MS };
 /** A schema whose compilation takes about a second. */
 const SLOW = JSON.stringify({
   properties: Object.fromEntries(

@@ -37,10 +37,9 @@ export interface LinkOptions {
   readonly heapMb: number;
   /** Time limit for the worker's start. */
   readonly startMs: number;
+  /** Time for which the worker serves its tenant although other tenants wait. */
+  readonly turnMs: number;
 }
-
-/** Milliseconds for which a worker serves its tenant although other tenants wait. */
-const TURN_MS = 2000;
 
 const STACK_MB = 4;
 const PROGRAM = new URL('./matching/worker.ts', import.meta.url);
@@ -62,6 +61,7 @@ const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
  */
 export class WorkerLink {
   readonly #worker: Thread;
+  readonly #turnMs: number;
   readonly #pending: Pending[] = [];
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
@@ -81,7 +81,8 @@ export class WorkerLink {
   /** End of the last such operation, in milliseconds of `performance.now`. */
   usedAt = 0;
 
-  constructor({ name, heapMb, startMs }: LinkOptions) {
+  constructor({ name, heapMb, startMs, turnMs }: LinkOptions) {
+    this.#turnMs = turnMs;
     this.#worker = startConfinedThread({
       ...{ program: PROGRAM, name, read: CODE },
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
@@ -103,7 +104,9 @@ export class WorkerLink {
 
   /** Milliseconds until the worker's turn is over, at the time `now`; infinite while the worker is set up. */
   turnLeft(now: number): number {
-    return this.#servesSince === undefined ? Number.POSITIVE_INFINITY : Math.max(0, this.#servesSince + TURN_MS - now);
+    return this.#servesSince === undefined
+      ? Number.POSITIVE_INFINITY
+      : Math.max(0, this.#servesSince + this.#turnMs - now);
   }
 
   /**

@@ -5,7 +5,7 @@ import type { Asker, WorkerLink } from './worker-link.ts';
 import { Workers } from './workers.ts';
 
 const PATIENT_MS = 60_000;
-const OPTIONS = { idleMs: PATIENT_MS, placeMs: PATIENT_MS, startMs: PATIENT_MS, heapMb: 256 };
+const OPTIONS = { idleMs: PATIENT_MS, placeMs: PATIENT_MS, startMs: PATIENT_MS, turnMs: 2000, heapMb: 256 };
 const GUEST: Asker = { refuse: () => null, charge: () => undefined };
 
 describe('Workers', () => {
