@@ -164,37 +164,37 @@ describe('durable names', () => {
 
   it('whose file is damaged are refused, and nothing is mapped', async () => {
     hosts.fresh();
-    await saved('east', 'n');
+    const made = async (name: string, tokens = text(40)): Promise<string> => {
+      const before = await hosts.files();
+      value(await makeDurable(await saved('east', name, tokens), name));
+      return (await hosts.files()).find((file) => !before.includes(file))!;
+    };
     const change = async (file: string, at: number) => {
       const bytes = await readFile(file);
       bytes[at]! ^= 1;
       await writeFile(file, bytes);
     };
-    const foreign = async (file: string) => {
-      value(await makeDurable(await saved('east', 'other', text(40, 2)), 'other'));
-      const other = (await hosts.files()).find((each) => each !== file)!;
-      await writeFile(file, await readFile(other));
-    };
-    for (const [damage, why] of [
+    const other = await made('other', text(40, 2));
+    const damages: readonly [(file: string) => Promise<void>, RegExp][] = [
       [(file) => change(file, 5000), /changed/],
       [(file) => change(file, 60), /another one/],
       [(file) => truncate(file, 4200), /another length/],
       [(file) => appendFile(file, 'x'), /another length/],
       [(file) => rm(file), /missing/],
-      [foreign, /another one/],
-    ] as [(file: string) => Promise<void>, RegExp][]) {
-      value(await makeDurable(await hosts.at('east'), 'n'));
-      const [file] = await hosts.files();
-      await damage(file!);
-      await hosts.kill('east');
+      [async (file) => writeFile(file, await readFile(other)), /another one/],
+    ];
+    for (const [i, [damage]] of damages.entries()) await damage(await made(`n${i}`));
+    await hosts.kill('east');
+    for (const [i, [, why]] of damages.entries()) {
       const guest = await hosts.at('west');
       const before = await free('west');
-      assert.match(await refused(load(guest, 'n')), new RegExp(`^internal: the durable copy of "n".*${why.source}`));
-      if (why.source !== 'changed') assert.match(await refused(makeDurable(guest, 'n')), /^internal: the durable copy/);
+      const refusal = new RegExp(`^internal: the durable copy of "n${i}".*${why.source}`);
+      assert.match(await refused(load(guest, `n${i}`)), refusal);
+      if (why.source !== 'changed')
+        assert.match(await refused(makeDurable(guest, `n${i}`)), /^internal: the durable copy/);
       assert.equal(guest.queue.device!.heldPages, 0);
       assert.equal(await free('west'), before);
       await guest.end();
-      await hosts.restart('east');
     }
   });
 
@@ -364,7 +364,8 @@ describe('durable names', () => {
 
     it('end with a later save, also one that comes through another host', async () => {
       hosts.fresh();
-      for (const host of ['east', 'west']) {
+      const both = ['east', 'west'];
+      for (const host of both) {
         value(await makeDurable(await make(host, 'writable'), host, 'kv-files'));
         const writer = await hosts.at(host);
         const held = open(writer, host, 'write');
@@ -373,20 +374,22 @@ describe('durable names', () => {
         value(await held.save(host, true, 'writable'));
         await writer.end();
         assert.deepEqual(await hosts.files(), []);
-        await hosts.kill('east');
-        assert.match(
-          await refused(open(await hosts.at('west'), host).ready()),
-          /^unavailable: .*kept by GPU host east/,
-        );
-        await hosts.restart('east');
-        value(await makeDurable(await hosts.at('east'), host, 'kv-files'));
-        await hosts.kill('east');
+      }
+      await hosts.kill('east');
+      for (const host of both) {
+        const reader = open(await hosts.at('west'), host);
+        assert.match(await refused(reader.ready()), /^unavailable: .*kept by GPU host east/);
+      }
+      await hosts.restart('east');
+      for (const host of both) value(await makeDurable(await hosts.at('east'), host, 'kv-files'));
+      await hosts.kill('east');
+      for (const host of both) {
         const reader = open(await hosts.at('west'), host);
         value(await reader.ready());
         assert.equal(reader.tokens, 24);
-        await hosts.restart('east');
-        value(await removeFile(await hosts.at('east'), host));
       }
+      await hosts.restart('east');
+      for (const host of both) value(await removeFile(await hosts.at('east'), host));
     });
   });
 
