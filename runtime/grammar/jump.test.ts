@@ -15,7 +15,7 @@ import { allowed, type Exits, exitsOf, value, walk } from './testing/walk.ts';
 const SEED = 20261122;
 const SCHEMAS = process.env.PIE_TEST_ALL ? 150 : 30;
 /** Texts that are tried behind each forced text. */
-const CONTINUATIONS = 4;
+const CONTINUATIONS = 2;
 const ALL = 100_000;
 
 const SOURCES: readonly GrammarSource[] = [
