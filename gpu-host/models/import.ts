@@ -1,11 +1,9 @@
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { copyFile, readdir, rename } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { convertGguf } from './convert/gguf/convert.ts';
 import { convertLlama2c, type FileSlice } from './convert/llama2c.ts';
 import { convertOnnxQ8, copySideFiles } from './convert/onnx-q8.ts';
 import { saysQuantized } from './convert/quantized/config.ts';
-import { convertQuantized } from './convert/quantized/convert.ts';
 import { ModelError } from './errors.ts';
 import { readJson } from './load.ts';
 
@@ -98,11 +96,14 @@ export async function importModel(
     case 'onnx-q8':
       await convertOnnxQ8(root, layout.graph, directory, onProgress);
       return;
-    case 'gguf':
+    case 'gguf': {
+      const { convertGguf } = await import('./convert/gguf/convert.ts');
       await convertGguf(join(root, layout.file), directory, onProgress);
       return;
+    }
     case 'huggingface': {
       if (!(await isUsedInPlace(root))) {
+        const { convertQuantized } = await import('./convert/quantized/convert.ts');
         await convertQuantized(root, directory, onProgress);
         return;
       }

@@ -1,16 +1,16 @@
 import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import onnxProto from 'onnx-proto';
+import type onnxProto from 'onnx-proto';
 import { parseConfig } from '../config.ts';
 import { SENTENCE_FILES } from '../encoder/config.ts';
 import { causeText, ModelError } from '../errors.ts';
 import { expectedTensors, readJson } from '../load.ts';
 import { type TensorSource, writeSafetensors } from '../safetensors.ts';
 
-const { onnx } = onnxProto;
-type Initializer = InstanceType<typeof onnx.TensorProto>;
-type Graph = NonNullable<InstanceType<typeof onnx.ModelProto>['graph']>;
+type Onnx = (typeof onnxProto)['onnx'];
+type Initializer = InstanceType<Onnx['TensorProto']>;
+type Graph = NonNullable<InstanceType<Onnx['ModelProto']>['graph']>;
 
 /** `TensorProto.DataType`. */
 const FLOAT = 1;
@@ -66,6 +66,7 @@ export async function copySideFiles(source: string, directory: string): Promise<
 }
 
 async function readGraph(file: string): Promise<Graph> {
+  const { onnx } = (await import('onnx-proto')).default;
   let graph: Graph | null | undefined;
   try {
     const bytes = await readFile(file);

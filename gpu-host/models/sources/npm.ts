@@ -2,7 +2,6 @@ import { execFile } from 'node:child_process';
 import { mkdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import * as tar from 'tar';
 import { z } from 'zod';
 import { causeText, ModelError, type ModelErrorCode } from '../errors.ts';
 import { type Checksum, parseIntegrity, verifyFile } from './checksum.ts';
@@ -196,6 +195,7 @@ export async function unpack(tarball: string, directory: string, wanted: readonl
   let total = 0;
   let failure: unknown;
   await mkdir(directory, { recursive: true });
+  const tar = await import('tar');
   const extracting = tar.extract({
     file: tarball,
     cwd: directory,
