@@ -8,7 +8,7 @@ import { sandboxTable } from '../channel/sandbox-table.ts';
 import { suspendingWorld } from '../channel/suspending.ts';
 import type { ToSandbox } from '../fleet/messages.ts';
 import { compileWorld } from '../lowering/compile.ts';
-import { compileWhole } from '../sandboxes/confine.ts';
+import { compileWhole } from '../sandboxes/confine.js';
 import { Guests } from './guests.ts';
 import { localTable } from './local.ts';
 

@@ -13,7 +13,7 @@ export interface ProbeOptions {
 
 /** Bound on one attempt, for a busy machine. */
 const DEADLINE_MS = 20_000;
-const TRIVIAL = fileURLToPath(new URL('probe-child.ts', import.meta.url));
+const TRIVIAL = fileURLToPath(new URL('probe-child.js', import.meta.url));
 const READY = 'confined';
 
 /** Probes this machine: starts Node in namespaces exactly as untrusted work will be started. */

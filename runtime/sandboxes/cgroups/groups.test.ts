@@ -14,7 +14,7 @@ import { handDown, moveIn, openDelegation } from './delegation.ts';
 import { Group, Groups } from './groups.ts';
 import { groupDirectory, PLATFORM_GROUP } from './own-group.ts';
 
-const SHORT = fileURLToPath(new URL('../probe-child.ts', import.meta.url));
+const SHORT = fileURLToPath(new URL('../probe-child.js', import.meta.url));
 const HOG = fileURLToPath(new URL('../fixtures/hog.ts', import.meta.url));
 
 describe('the files of a group (on a plain directory: nothing is enforced)', () => {

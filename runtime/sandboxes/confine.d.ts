@@ -1,0 +1,1 @@
+export function compileWhole(bytes: Uint8Array<ArrayBuffer>): Promise<WebAssembly.Module>;
