@@ -3,15 +3,19 @@ import path from 'node:path';
 import { before, describe, it } from 'node:test';
 import { call } from '../../../test/harness/deploy.ts';
 import { invoke, terminal, text } from '../../../test/harness/events.ts';
-import { CHAT, deployFrom, functionsPlatform, STORIES } from '../../../test/harness/functions.ts';
+import { CHAT, deployFrom, functionsPlatform, SMALL, STORIES } from '../../../test/harness/functions.ts';
 import { ROOT } from '../../../test/harness/platform.ts';
 
-describe('the guest library on real models', () => {
+/** No check depends on the model. Each real one takes at least five times as long as the random one. */
+const MODELS = [SMALL, STORIES, CHAT].map((model) => ({
+  model,
+  skip: model !== SMALL && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL',
+}));
+
+describe('the guest library on the device', () => {
   before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/core.ts'), 'sdk-core'));
 
-  for (const model of [STORIES, CHAT]) {
-    // No check depends on the model. The larger model takes twice as long, so only PIE_TEST_ALL runs it.
-    const skip = model === CHAT && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL';
+  for (const { model, skip } of MODELS) {
     it(`keeps the output of ${model} unless an option changes it`, { skip }, async () => {
       const events = await invoke(await functionsPlatform(), 'sdk-core', { model });
       const end = terminal(events);
@@ -53,8 +57,7 @@ describe('the guest library on real models', () => {
   describe('after a failure', () => {
     before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/faults.ts'), 'sdk-faults'));
 
-    for (const model of [STORIES, CHAT]) {
-      const skip = model === CHAT && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL';
+    for (const { model, skip } of MODELS) {
       it(`keeps contexts on ${model} correct and usable`, { skip }, async () => {
         const { holds, errors } = await call(await functionsPlatform(), 'sdk-faults', { model });
         for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
