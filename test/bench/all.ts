@@ -71,6 +71,9 @@ export interface AllOptions {
   readonly prepare?: () => Promise<void>;
 }
 
+/** A refusal of the options, before anything is measured. */
+export class OptionError extends Error {}
+
 /**
  * Runs the suites one after another, each in a process of its own, and writes `results.json`, `report.md` and pictures. A suite that fails
  * or does not run is part of the report.
@@ -80,7 +83,7 @@ export interface AllOptions {
 export async function all(options: AllOptions, list = SUITES): Promise<number> {
   const { quick, repetitions, out, progress } = options;
   const unknown = options.only.find((name) => !list.some((suite) => suite.name === name));
-  if (unknown !== undefined) throw new Error(`There is no suite "${unknown}".`);
+  if (unknown !== undefined) throw new OptionError(`There is no suite "${unknown}".`);
   // Read the earlier run first: a wrong file must not cost hours of work.
   const before = options.against === undefined ? undefined : await readResults(options.against);
   const machine = machineFacts();
@@ -158,20 +161,20 @@ function expectedOf(
   });
 }
 
-/** @throws Error when the file cannot be read, or holds no results of this format */
+/** @throws OptionError when the file cannot be read, or holds no results of this format */
 export async function readResults(file: string): Promise<Results> {
   let results: Partial<Results> | null;
   try {
     results = JSON.parse(await readFile(file, 'utf8')) as Partial<Results> | null;
   } catch (cause) {
-    throw new Error(`No results of an earlier run can be read from ${file}.`, { cause });
+    throw new OptionError(`No results of an earlier run can be read from ${file}.`, { cause });
   }
   if (results?.format !== 1 || !Array.isArray(results.suites))
-    throw new Error(`${file} holds no results of \`pie bench all\` of this version.`);
+    throw new OptionError(`${file} holds no results of \`pie bench all\` of this version.`);
   return results as Results;
 }
 
-/** @throws Error when the file holds results of another machine or kind of run, whose suites cannot stand in one report */
+/** @throws OptionError when the file holds results of another machine or kind of run, whose suites cannot stand in one report */
 async function readResumable(
   file: string,
   now: Pick<Results, 'machine' | 'quick' | 'repetitions'>,
@@ -185,7 +188,7 @@ async function readResumable(
     ['--repetitions', earlier.repetitions, now.repetitions],
   ])
     if (before !== after)
-      throw new Error(`${file} cannot be resumed: ${what} was ${before} and is ${after}. Choose another --out.`);
+      throw new OptionError(`${file} cannot be resumed: ${what} was ${before} and is ${after}. Choose another --out.`);
   return earlier;
 }
 

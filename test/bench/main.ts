@@ -1,6 +1,6 @@
 /** `pie bench NAME`: starts a platform, measures it, and compares with a baseline of the same run where there is one. */
 import { parseArgs } from 'node:util';
-import { all } from './all.ts';
+import { all, OptionError } from './all.ts';
 import { machine } from './bench.ts';
 import { BENCHES } from './benches.ts';
 import { table } from './statistics.ts';
@@ -107,7 +107,8 @@ async function runAll({ repetitions, help, ...flags }: AllFlags, only: readonly 
 
 /** Ends the program. Its platform and engines end with it: they notice that their channel to it has closed. */
 function fail(error: unknown): void {
-  console.error(`\nThe benchmark failed: ${describe(error)}`);
+  const isRefusal = error instanceof OptionError;
+  console.error(isRefusal ? `error: ${error.message}` : `\nThe benchmark failed: ${describe(error)}`);
   process.exit(1);
 }
 
