@@ -144,7 +144,7 @@ export class Terminal {
         `    ${' '.repeat(Math.max(0, column - 1))}^`,
       );
     }
-    if (failure.field !== undefined) lines.push(`  where: ${failure.field}`);
+    if (failure.field) lines.push(`  where: ${failure.field}`);
     if (failure.why !== undefined) lines.push(`  why: ${failure.why}`);
     if (failure.advice !== undefined) lines.push(`  what to do: ${failure.advice}`);
     const marks = [
