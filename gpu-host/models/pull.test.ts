@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import * as tar from 'tar';
 import { findModel, listCached } from './cache.ts';
@@ -37,8 +37,7 @@ describe('parseSource', () => {
     assert.equal(new Set(ofHub.map((name) => cacheName(parseSource(`hf:${name}`)))).size, ofHub.length);
     assert.match(cacheName(parseSource('hf:a/b/x/y.gguf@v1')), /^hf--a--b--x--y\.gguf--v1--[0-9a-f]{12}$/);
     assert.match(cacheName(parseSource('file:///x/model.bin')), /^file--model\.bin--[0-9a-f]{12}$/);
-    for (const file of ['/x/model.gguf', './model', '../x/model.bin', 'model.gguf', 'x/model.GGUF'])
-      assert.deepEqual(parseSource(file), { kind: 'file', path: resolve(file) });
+    for (const path of ['/m', './m', '../m.bin', 'x/m.GGUF']) assert.equal(parseSource(path).kind, 'file', path);
   });
 
   it('refuses other sources, and names that would lead out of the cache', () => {
