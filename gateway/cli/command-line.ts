@@ -5,9 +5,9 @@ import { parse } from './program.ts';
 import type { Terminal } from './terminal.ts';
 import { version } from './version.ts';
 
-/** What a command line finds around it: a process of its own, or one with other work. */
+/** The surroundings of a command line: a process of its own, or one with other work. */
 export interface Surroundings extends Pick<Call, 'signal' | 'connect'> {
-  /** Opens the output, first as the words of the command line suggest, then as the command has it. */
+  /** Opens the output: once before the command line is parsed, for its faults, and once with the parsed option `--json`. */
   terminal(json: boolean): Terminal;
   /** Called once the command is known, before it runs. */
   onCommand?(): void;

@@ -80,6 +80,21 @@ describe('releases on the command line:', () => {
     return folder;
   }
 
+  it('deploy waits while the tenant has as many builds as it may have', async () => {
+    let builds = 0;
+    const { build } = platform;
+    platform.build = () => {
+      builds++;
+      return builds === 1
+        ? { ok: false, code: 'too-many-requests', message: 'the tenant has enough', hint: 'wait' }
+        : { ok: true, artifact: {} };
+    };
+    await ok('deploy', source('waits', { name: 'waits' }));
+    assert.equal(builds, 2);
+    platform.build = build;
+    await ok('remove', 'waits');
+  });
+
   it('deploy leaves a platform alone, or waits, while a runtime of another release takes invocations', async () => {
     const runtime = { name: 'earlier', slots: 1 };
     const lease = await platform.scheduler.runtimes.acquire(runtime);

@@ -80,6 +80,9 @@ describe('pie replay and pie schedule', () => {
     const id = await platform.submitted('story', known);
     const debounce = { key: 'k', delayMs: 60_000 };
     const { id: successor } = await client.submit('story', {}, { debounce });
+    const status = (await pie('status', successor)).stdout;
+    assert.match(status, /story@\w+ +queued for (1 min|[\d.]+ s) more /);
+    assert.match(status, /^waits for the delay of its debounce key until 20/m);
     const { code, stderr } = await waiting;
     assert.equal(code, EXIT.failed);
     assert.ok(stderr.includes(successor), stderr);

@@ -3,7 +3,7 @@ import { runCommandLine } from '../cli/command-line.ts';
 import { Terminal } from '../cli/terminal.ts';
 import { PieClient } from '../client/client.ts';
 
-/** What a command wrote, and its exit code. */
+/** Output and exit code of a command. */
 export interface Ran {
   readonly code: number;
   readonly stdout: string;

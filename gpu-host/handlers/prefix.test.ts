@@ -53,11 +53,12 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         await b.oracle.top([...TEXT, 7], [...range(0, TEXT.length + 1)], 1, 5),
         'the pages are the text’s',
       );
-      assert.deepEqual(await generate(other.inferlet, other.queue, TEXT, 6), await b.oracle.greedy(TEXT, 6));
+      // Before the generation: a guess of its next step may or may not be computed when it ends.
       counted.push(statsOf(each).tokens);
+      assert.deepEqual(await generate(other.inferlet, other.queue, TEXT, 6), await b.oracle.greedy(TEXT, 6));
     }
-    // Three prefills and a generation beside the first one take all but their last token.
-    assert.equal(counted[1]! - counted[0]!, 3 * 29);
+    // Two prefills beside the first one, and the generation's, take all but their last token.
+    assert.equal(counted[1]! - counted[0]!, 2 * 29);
     assert.equal(statsOf(host).prefix.hitTokens, 3 * 29);
     assert.equal(statsOf(plain).prefix.hitTokens, 0);
   });

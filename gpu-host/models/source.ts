@@ -21,8 +21,8 @@ export type ModelSource =
 export function parseSource(text: string): ModelSource {
   const known = catalogModel(text);
   if (known !== undefined) return { kind: 'catalog', model: known };
-  const [, scheme, rest = ''] =
-    /^(npm|hf|file):(.+)$/.exec(/^\.{0,2}\/|^[^:]+\.gguf$/i.test(text) ? `file:${text}` : text) ?? [];
+  if (/^\.{0,2}\/|^[^:]+\.gguf$/i.test(text)) return { kind: 'file', path: resolve(text) };
+  const [, scheme, rest = ''] = /^(npm|hf|file):(.+)$/.exec(text) ?? [];
   switch (scheme) {
     case 'npm': {
       const [, name, version] = /^((?:@[\w.-]+\/)?[\w][\w.-]*)(?:@([\w.+-]+))?$/.exec(rest) ?? [];

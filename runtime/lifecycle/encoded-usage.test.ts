@@ -59,7 +59,8 @@ describe('invocations whose encoders are cut off', () => {
     await platform.restartGpuHost();
     const { events, end } = await platform.transcript(id);
     assert.equal(end.data.output, CALLS * each, JSON.stringify(end.data));
-    assert.equal(events.filter(({ event }) => event === 'start').length, attempts + 1);
+    // An attempt that begins before the host is back is lost, too, and has computed nothing.
+    assert.ok(events.filter(({ event }) => event === 'start').length > attempts);
     assert.equal(await platform.tokensEncoded(), CALLS * each, 'the restarted host computed all');
     const first = (end.data.usage?.inputTokens ?? 0) - CALLS * each;
     assert.ok(first >= known && first < CALLS * each, `${first} of ${CALLS * each} tokens, ${known} at least`);

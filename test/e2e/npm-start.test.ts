@@ -22,7 +22,7 @@ const CHAT = 'minimind2-small';
 const QUESTION = 'What is the capital of France?';
 const ANSWER = /The capital of France is Paris\./;
 
-/** What the README's commands print, by their first words. `npm test` runs this file. */
+/** Patterns in the output of the README's commands, by the first words of each. Only `npm test` has none: it runs this file. */
 const PRINTED: Readonly<Record<string, readonly RegExp[]>> = {
   'npx pie invoke text-completion': [/(\w+\W+){30}/],
   'npx pie demo': [/Both texts are equal\./, /HTTP requests +1 /],

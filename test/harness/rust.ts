@@ -1,3 +1,5 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import path from 'node:path';
 import { MissingCompilerError } from '#runtime/build/native/compiler.ts';
 import { findRustc } from '#runtime/build/native/rustc.ts';
 
@@ -10,4 +12,21 @@ export async function noRustc(): Promise<string | false> {
     if (error instanceof MissingCompilerError) return `${error.message} ${error.hint}`;
     throw error;
   }
+}
+
+/**
+ * Lets this process run a shell script in place of rustc, which lies in a new folder `bin` of `folder`.
+ * @param scriptOf makes the script from the path of rustc
+ * @returns a function that lets it run rustc again
+ */
+export async function replaceRustc(folder: string, scriptOf: (rustc: string) => string): Promise<() => void> {
+  const { PATH } = process.env;
+  const script = `#!/bin/sh\n${scriptOf(await findRustc())}`;
+  const bin = path.join(folder, 'bin');
+  await mkdir(bin);
+  await writeFile(path.join(bin, 'rustc'), script, { mode: 0o755 });
+  process.env.PATH = `${bin}:${PATH}`;
+  return () => {
+    process.env.PATH = PATH;
+  };
 }

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { noRustc } from '#test/harness/rust.ts';
+import { noRustc, replaceRustc } from '#test/harness/rust.ts';
 import { pascalCase, type WitFunction, type WitInterface, type WitType } from '#wit/generate/model.ts';
 import { functionName, identifier, typeName } from '#wit/generate/rust/names.ts';
 import { world } from '#wit/generated/world.ts';
@@ -13,34 +13,27 @@ import { SliceRunner } from '../../lowering/slice-runner.ts';
 import { TEST_COMPONENTS } from '../../testing/cache.ts';
 import { testArtifact, testProgram } from '../../testing/components.ts';
 import { recordingHost, SHAPES, sample, show } from '../../testing/recording-host.ts';
-import { compileRust, findRustc } from './rustc.ts';
+import { compileRust } from './rustc.ts';
 import { wrapModule } from './wrap.ts';
 
 const skip = await noRustc();
 
 let root = '';
-const { PATH } = process.env;
+let restoreRustc: () => void = () => undefined;
 before(async () => {
   root = await mkdtemp(join(tmpdir(), 'pie-rust-'));
-  if (skip === false) await compileWithoutOptimising();
+  if (skip === false) restoreRustc = await replaceRustc(root, optimisingCrateOnly);
 });
 after(async () => {
-  process.env.PATH = PATH;
+  restoreRustc();
   await rm(root, { recursive: true, force: true });
 });
 
-/** Puts a program before rustc on the PATH that optimises the crate only: LLVM takes three times as long as all else for hundreds of calls. */
-async function compileWithoutOptimising(): Promise<void> {
-  const folder = join(root, 'bin');
-  await mkdir(folder);
-  const rustc = await findRustc();
-  const script = `#!/bin/sh
+/** LLVM takes three times as long as all else to optimise hundreds of calls. */
+const optimisingCrateOnly = (rustc: string): string => `
 case "$*" in *--crate-name=inferlet*) exec ${rustc} "$@" -Copt-level=0; esac
 exec ${rustc} "$@"
 `;
-  await writeFile(join(folder, 'rustc'), script, { mode: 0o755 });
-  process.env.PATH = `${folder}:${PATH}`;
-}
 
 async function compile(text: string): Promise<Uint8Array> {
   const entry = join(root, 'main.rs');

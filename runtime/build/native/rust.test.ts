@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools';
-import { noRustc } from '#test/harness/rust.ts';
+import { noRustc, replaceRustc } from '#test/harness/rust.ts';
 import { compileWorld, type HostTable } from '../../lowering/compile.ts';
 import { instantiate } from '../../lowering/instance.ts';
 import { SliceRunner } from '../../lowering/slice-runner.ts';
@@ -17,7 +17,7 @@ import { buildComponent } from '../component/build.ts';
 import { runComponentStage } from '../component/stage.ts';
 import { type BuildFailure, failureFrom } from '../outcome.ts';
 import { prebuiltModule } from './prebuilt.ts';
-import { compileRust, findRustc } from './rustc.ts';
+import { compileRust } from './rustc.ts';
 import { wrapModule } from './wrap.ts';
 
 const MAIN = fileURLToPath(new URL('../main.ts', import.meta.url));
@@ -27,27 +27,23 @@ const skip = await noRustc();
 let root = '';
 /** The folder of compiled components, which builds may write. */
 let store = '';
-const { PATH } = process.env;
+let restoreRustc: () => void = () => undefined;
 before(async () => {
   root = await mkdtemp(join(tmpdir(), 'pie-rust-'));
   store = join(root, 'store');
-  if (skip === false) await recordCompilers();
+  await mkdir(store);
+  if (skip === false) restoreRustc = await replaceRustc(root, recording);
 });
 after(async () => {
-  process.env.PATH = PATH;
+  restoreRustc();
   await rm(root, { recursive: true, force: true });
 });
 
 /**
- * Puts a program before rustc on the PATH. It notes each call in `store/calls`, and states the version in `store/version` once that is there. The
- * crate, which is the same each time, is compiled by the first call and copied by later ones.
+ * Notes each call in `store/calls`, and states the version in `store/version` once that is there. The first call that compiles the crate keeps it, as
+ * its bytes are always the same; later ones copy it.
  */
-async function recordCompilers(): Promise<void> {
-  const folder = join(root, 'bin');
-  await mkdir(folder);
-  await mkdir(store);
-  const rustc = await findRustc();
-  const script = `#!/bin/sh
+const recording = (rustc: string): string => `
 echo "$*" >> ${store}/calls
 if [ "$1" = --version ] && [ -e ${store}/version ]; then exec cat ${store}/version; fi
 case "$*" in *--crate-name=pie*)
@@ -58,9 +54,6 @@ case "$*" in *--crate-name=pie*)
 esac
 exec ${rustc} "$@"
 `;
-  await writeFile(join(folder, 'rustc'), script, { mode: 0o755 });
-  process.env.PATH = `${folder}:${PATH}`;
-}
 
 /** Number of times that the crate `pie` was compiled. */
 const cratesCompiled = async (): Promise<number> =>

@@ -106,7 +106,7 @@ export async function changeLimit(visit: Visit, form: URLSearchParams): Promise<
     throw new GatewayError(
       'invalid-input',
       `The field "${parsed.error.issues[0]?.path.join('.')}" of the limit is not valid.`,
-      { hint: 'Go back, and correct it: a limit is a number from 0, or empty for none.' },
+      { hint: 'Go back, and correct it: a limit is a whole number from 0, or empty for none.' },
     );
   const { quota, function: fn, limit, lasts, reason } = parsed.data;
   const tenant = tenantOf(visit);
