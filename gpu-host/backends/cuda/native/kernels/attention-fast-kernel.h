@@ -13,25 +13,28 @@ struct Pointers {
 };
 
 // Runs this warp's rows over the item's visible tiles: online softmax with a cp.async pipeline of V::STAGES stages.
-template <typename V, typename Claim>
-__device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a, Claim claim) {
+template <typename V, typename Wait, typename Claim>
+__device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item,
+                                            const Arguments& a, Wait wait, Claim claim) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int warpRow = V::FEW ? 0 : warp * V::WARP_ROWS, warpKey = V::FEW ? warp * V::KEYS : 0;
   bf16* const stages = shared + V::ROWS * V::HEAD_DIM;
-  TileLoader<V> loader;
-  loader.seek(item, a, item.firstTile);
-  const int first = loader.tile;
+  TileLoader<V> loader, ahead[V::STAGES - 1];
+  // The words that say which tiles are seen are read through L1.
+  if (item.tileWord >= 0) wait();
+#pragma unroll
+  for (int s = 0; s < V::STAGES - 1; s++) ahead[s].seek(item, a, s == 0 ? item.firstTile : ahead[s - 1].tile + 1);
+  storeInputs<V>(shared, item, a);
+  wait();
+  const int first = ahead[0].tile;
   if (first >= item.endTile) return claim();
   if constexpr (!V::NARROW) loadQueries<V>(shared, p.queries, item, a);
-  storeInputs<V>(shared, item, a);
 #pragma unroll
   for (int s = 0; s < V::STAGES - 1; s++) {
-    if (loader.tile < item.endTile) {
-      loader.load(stages + s * V::STAGE, p.layer, item);
-      loader.seek(item, a, loader.tile + 1);
-    }
+    if (ahead[s].tile < item.endTile) ahead[s].load(stages + s * V::STAGE, p.layer, item);
     commitCopies();
   }
+  loader.seek(item, a, ahead[V::STAGES - 2].tile + 1);
   // loadHalfQueries loads through registers and blocks until its data arrives, so it runs after the asynchronous copies are issued.
   if constexpr (V::NARROW) loadHalfQueries<V>(shared, p.queries, item, a);
   claim();
@@ -69,8 +72,14 @@ __device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, con
   joinTotals<V>(rows);
 }
 
-__device__ __forceinline__ uint2 packBf16x4(const Floats<4>& v, float factor) {
-  return make_uint2(packed(v.at[0] * factor, v.at[1] * factor), packed(v.at[2] * factor, v.at[3] * factor));
+// Stores four outputs of a row, and its statistics with the first four.
+template <int HEAD_DIM>
+__device__ __forceinline__ void storeOutputs(bf16* out, size_t row, int piece, const Merged<4>& merged, const Arguments& a) {
+  const float share = merged.share();
+  const float* sum = merged.sum.at;
+  *reinterpret_cast<uint2*>(out + row * HEAD_DIM + 4 * piece) =
+      make_uint2(packed(sum[0] * share, sum[1] * share), packed(sum[2] * share, sum[3] * share));
+  if (piece == 0 && a.tables.statistics != nullptr) a.tables.statistics[row] = make_float2(merged.largest, merged.powers);
 }
 
 // FEW variant: each warp processed different keys of the same rows; the block merges the partial results in shared memory.
@@ -99,21 +108,21 @@ __device__ __forceinline__ void writeFew(const WarpRows<V>& rows, bf16* shared, 
   constexpr int PIECES = V::HEAD_DIM / 4;
   for (int i = static_cast<int>(threadIdx.x); i < item.rows * PIECES; i += THREADS) {
     const int row = i / PIECES, piece = i % PIECES;
-    Floats<4> sum = {};
-    float largest = -INFINITY, total = 0;
+    Floats<4> parts[WARPS];
+    Floats<2> shares[WARPS];
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
-      const float2 one = statistics[w * V::ROWS + row];
-      mergeInto(sum, largest, total, *reinterpret_cast<const Floats<4>*>(sums + (w * V::ROWS + row) * STRIDE + 4 * piece), one.x, one.y);
+      parts[w] = *reinterpret_cast<const Floats<4>*>(sums + (w * V::ROWS + row) * STRIDE + 4 * piece);
+      shares[w] = *reinterpret_cast<const Floats<2>*>(statistics + w * V::ROWS + row);
     }
+    Merged<4> merged;
+    mergeInto(merged, parts, shares);
     if (item.parts > 1) {
       float* partial = partialRow(item, a, row);
-      reinterpret_cast<Floats<4>*>(partial)[piece] = sum;
-      if (piece == 0) *reinterpret_cast<float2*>(partial + V::HEAD_DIM) = make_float2(largest, total);
+      reinterpret_cast<Floats<4>*>(partial)[piece] = merged.sum;
+      if (piece == 0) *reinterpret_cast<float2*>(partial + V::HEAD_DIM) = make_float2(merged.largest, merged.powers);
     } else {
-      const size_t target = headRow(item, a, row);
-      *reinterpret_cast<uint2*>(p.out + target * V::HEAD_DIM + 4 * piece) = packBf16x4(sum, total > 0 ? 1 / total : 0);
-      if (piece == 0 && a.tables.statistics != nullptr) a.tables.statistics[target] = make_float2(largest, total);
+      storeOutputs<V::HEAD_DIM>(p.out, headRow(item, a, row), piece, merged, a);
     }
   }
 }
@@ -159,12 +168,12 @@ __device__ __forceinline__ void writeMany(const WarpRows<V>& rows, bf16* shared,
   }
 }
 
-template <typename V, typename Claim, typename Computed>
-__device__ __forceinline__ void attend(bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a, Claim claim,
-                                       Computed computed) {
+template <typename V, typename Wait, typename Claim, typename Computed>
+__device__ __forceinline__ void attend(bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a, Wait wait,
+                                       Claim claim, Computed computed) {
   WarpRows<V> rows;
   clear<V>(rows);
-  attendTiles<V>(rows, shared, p, item, a, claim);
+  attendTiles<V>(rows, shared, p, item, a, wait, claim);
   computed();
   if constexpr (V::FEW) writeFew<V>(rows, shared, p, item, a);
   else writeMany<V>(rows, shared, p, item, a);
@@ -179,12 +188,13 @@ constexpr size_t sharedBytes() {
 template <typename K, int HEAD_DIM>
 __global__ void __launch_bounds__(THREADS, fastBlocks(HEAD_DIM)) fastAttention(Pointers<K> p, Arguments a) {
   DYNAMIC_SHARED(bf16, shared);
-  takeItems(a.tables, [&](const AttentionItem& item, auto claim, auto computed) {
-    if (item.rows <= 16) attend<Variant<K, HEAD_DIM, 1, true>>(shared, p, item, a, claim, computed);
-    else if (item.rows <= 32) attend<Variant<K, HEAD_DIM, 2, true>>(shared, p, item, a, claim, computed);
-    else if (item.rows <= 64) attend<Variant<K, HEAD_DIM, 1, false>>(shared, p, item, a, claim, computed);
-    else attend<Variant<K, HEAD_DIM, 2, false>>(shared, p, item, a, claim, computed);
-    if (item.parts > 1) finishPart<bf16, 4>(p.out, item, a);
+  takeItems(a.tables, [&](const AttentionItem& item, auto wait, auto claim, auto computed) {
+    if (item.rows <= 16) attend<Variant<K, HEAD_DIM, 1, true>>(shared, p, item, a, wait, claim, computed);
+    else if (item.rows <= 32) attend<Variant<K, HEAD_DIM, 2, true>>(shared, p, item, a, wait, claim, computed);
+    else if (item.rows <= 64) attend<Variant<K, HEAD_DIM, 1, false>>(shared, p, item, a, wait, claim, computed);
+    else attend<Variant<K, HEAD_DIM, 2, false>>(shared, p, item, a, wait, claim, computed);
+    if (item.parts > 1)
+      finishPart<4>(item, a, HEAD_DIM, [&](size_t row, int piece, const Merged<4>& merged) { storeOutputs<HEAD_DIM>(p.out, row, piece, merged, a); });
   });
 }
 

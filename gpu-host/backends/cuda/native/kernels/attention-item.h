@@ -23,37 +23,39 @@ struct Arguments {
 // are unreliable, so items are sorted by descending cost and an idle block takes the next one (dynamic scheduling). A fixed assignment could leave a
 // block behind by the cost of the most expensive item. The result does not depend on which block runs which item. The last block to finish resets the
 // counters for the next launch; a step with no more items than blocks does not touch them.
-// The tables are complete before the chain of launches begins, so a block fetches its first item while the previous kernel still runs. That fetch
-// bypasses L1 (__ldcg): L1 may hold lines of an earlier step's tables until the grid dependency wait.
-// `run(item, claim, computed)`: all threads call `claim()` once, after they have issued the item's first loads, so that the counter's latency is
-// hidden, and then `computed()`, when only results are left to be written: after the block's last item the next kernel may begin.
+// Items are uploaded before the chain of launches begins, and the step's first kernel writes the slots. Both are complete when a block of this kernel
+// begins, because the kernel before the previous one is a product or comes later than one (launch.h). So a block fetches its first item, and looks up
+// where its keys are, while the previous kernel still runs. These loads bypass L1 (__ldcg): L1 may hold lines of an earlier step's tables until the
+// grid dependency wait.
+// `run(item, wait, claim, computed)`: all threads call `wait()` before they access any memory but the item and the slots. They call `claim()` once,
+// after they have issued the item's first loads, so that the counter's latency is hidden, and then `computed()`, when only results are left to be
+// written: after the block's last item the next kernel may begin.
 template <typename Run>
 __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run) {
   __shared__ AttentionItem item;
   __shared__ int next;
   int index = static_cast<int>(blockIdx.x);
-  const auto fetch = [&](int count) {
-    if (index < count && threadIdx.x < sizeof(AttentionItem) / sizeof(int4))
+  if (index >= __ldcg(tables.itemCount)) index = -1;
+  // Thread 0: no item is left for this block. Not read from `next`, because the compiler lets all threads load that, amid thread 0's store.
+  bool ends = false;
+  while (index >= 0) {
+    if (threadIdx.x < sizeof(AttentionItem) / sizeof(int4))
       reinterpret_cast<int4*>(&item)[threadIdx.x] = __ldcg(reinterpret_cast<const int4*>(tables.items + index) + threadIdx.x);
-  };
-  fetch(__ldcg(tables.itemCount));
-  waitForEarlier();
-  bool ends = false;  // Thread 0: no item is left for this block.
-  while (index < __ldg(tables.itemCount)) {
     __syncthreads();
-    run(item, [&] {
+    run(item, [] { waitForEarlier(); }, [&] {
       if (threadIdx.x > 0) return;
       const int count = __ldg(tables.itemCount), blocks = static_cast<int>(gridDim.x);
-      next = count > blocks ? blocks + atomicAdd(&tables.counters[0], 1) : count;
-      ends = next >= count;
+      const int claimed = count > blocks ? blocks + atomicAdd(&tables.counters[0], 1) : count;
+      ends = claimed >= count;
+      next = ends ? -1 : claimed;
     }, [&] {
       if (ends) letNextBegin();
     });
     __syncthreads();
-    index = next;
     // No race on `next`: it is written again only after the barrier that follows the load of the item.
-    fetch(__ldg(tables.itemCount));
+    index = next;
   }
+  waitForEarlier();
   letNextBegin();
   const int blocks = static_cast<int>(gridDim.x);
   if (threadIdx.x == 0 && __ldg(tables.itemCount) > blocks && atomicAdd(&tables.counters[1], 1) == blocks - 1)
@@ -89,8 +91,9 @@ __device__ __forceinline__ const AttentionMember* memberOf(const AttentionItem& 
 // Index of a packed row among the step's rows × heads.
 __device__ __forceinline__ size_t headRow(const AttentionItem& item, const Arguments& a, int packed) {
   const int row = item.firstRow + packed;
-  const int input = isShared(item) ? __ldg(&memberOf(item, a, packed)->queryRow) : item.queryRow + row / a.group;
-  return static_cast<size_t>(input) * a.heads + item.kvHead * a.group + row % a.group;
+  const int within = row < a.group ? 0 : row / a.group;  // The first input's rows, often all, need no division.
+  const int input = isShared(item) ? __ldg(&memberOf(item, a, packed)->queryRow) : item.queryRow + within;
+  return static_cast<size_t>(input) * a.heads + item.kvHead * a.group + row - within * a.group;
 }
 
 // The partial results of one packed row: those of part q are row `first` + q × `stride`.
@@ -110,6 +113,17 @@ __device__ __forceinline__ float* partialRow(const AttentionItem& item, const Ar
   return partialRow(partsOf(item, a, packed), a, item.part);
 }
 
+// 2^v with a relative error of about 2^-22; subnormal results are flushed to 0.
+__device__ __forceinline__ float exp2Approx(float v) {
+#ifdef __CUDACC__
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
+  return power;
+#else
+  return exp2f(v);
+#endif
+}
+
 template <int WIDTH>
 struct alignas(WIDTH * sizeof(float)) Floats {
   float at[WIDTH];
@@ -124,21 +138,40 @@ __device__ __forceinline__ Floats<4> loadShared(const Floats<4>* p) {
   return {{v.x, v.y, v.z, v.w}};
 }
 
-// Merges a partial result into the running one. Rescaling to the common maximum first keeps every exponent ≤ 0 (Milakov and Gimelshein, 2018).
+// A running result: outputs times `powers`, which is the sum of 2^(score − largest).
 template <int WIDTH>
-__device__ __forceinline__ void mergeInto(Floats<WIDTH>& sum, float& largest, float& powers, const Floats<WIDTH>& other, float otherLargest,
-                                          float otherPowers) {
-  const float both = fmaxf(largest, otherLargest), base = both == -INFINITY ? 0 : both;
-  const float mine = exp2f(largest - base), its = exp2f(otherLargest - base);
-  for (int i = 0; i < WIDTH; i++) sum.at[i] = sum.at[i] * mine + other.at[i] * its;
-  powers = powers * mine + otherPowers * its;
-  largest = both;
+struct Merged {
+  Floats<WIDTH> sum = {};
+  float largest = -INFINITY, powers = 0;
+
+  __device__ __forceinline__ float share() const { return powers > 0 ? 1 / powers : 0; }
+};
+// Merges partial results; x of `statistics` is a result's largest score, y its sum of powers. Rescaling to the common maximum first keeps every
+// exponent ≤ 0 (Milakov and Gimelshein, 2018).
+template <int WIDTH, int COUNT>
+__device__ __forceinline__ void mergeInto(Merged<WIDTH>& merged, const Floats<WIDTH> (&sums)[COUNT], const Floats<2> (&statistics)[COUNT]) {
+  const float before = merged.largest;
+#pragma unroll
+  for (int q = 0; q < COUNT; q++) merged.largest = fmaxf(merged.largest, statistics[q].at[0]);
+  const float base = merged.largest == -INFINITY ? 0 : merged.largest, kept = exp2Approx(before - base);
+#pragma unroll
+  for (int i = 0; i < WIDTH; i++) merged.sum.at[i] *= kept;
+  merged.powers *= kept;
+#pragma unroll
+  for (int q = 0; q < COUNT; q++) {
+    const float weight = exp2Approx(statistics[q].at[0] - base);
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) merged.sum.at[i] += sums[q].at[i] * weight;
+    merged.powers += statistics[q].at[1] * weight;
+  }
 }
 
 // Called by all threads of a block after the block has written its part. For each sequence of the item, the block that finishes last merges all parts
-// in order. Requires headDim to be a multiple of WIDTH.
-template <typename T, int WIDTH>
-__device__ __forceinline__ void finishPart(T* out, const AttentionItem& item, const Arguments& a) {
+// in order: `store(row, piece, merged)` gets each WIDTH outputs of a row among the step's rows × heads. Requires headDim to be a multiple of WIDTH.
+// Which block is last changes from launch to launch, so its multiprocessor often has to fetch this code from memory, which takes longer than to run
+// it: the code is kept short.
+template <int WIDTH, typename Store>
+__device__ __forceinline__ void finishPart(const AttentionItem& item, const Arguments& a, int headDim, Store store) {
   __shared__ bool last[THREADS];  // By sequence; an item has at most THREADS rows.
   const int thread = static_cast<int>(threadIdx.x);
   __threadfence();
@@ -152,31 +185,28 @@ __device__ __forceinline__ void finishPart(T* out, const AttentionItem& item, co
   }
   if (!__syncthreads_or(isLast)) return;
   __threadfence();
-  constexpr int AHEAD = 8;  // Loads in flight.
-  const int pieces = a.headDim / WIDTH;
+  constexpr int AHEAD = 4;  // Loads in flight.
+  const int pieces = headDim / WIDTH;
+#pragma unroll 1
   for (int i = thread; i < item.rows * pieces; i += THREADS) {
     const int packed = i / pieces, piece = i % pieces;
     if (!last[isShared(item) ? packed / a.group : 0]) continue;
     const RowParts row = partsOf(item, a, packed);
-    Floats<WIDTH> sum = {};
-    float largest = -INFINITY, powers = 0;
+    Merged<WIDTH> merged;
+#pragma unroll 1
     for (int first = 0; first < row.parts; first += AHEAD) {
-      Floats<WIDTH> values[AHEAD];
+      Floats<WIDTH> sums[AHEAD];
       Floats<2> statistics[AHEAD];
 #pragma unroll
       for (int q = 0; q < AHEAD; q++) {
         const float* from = partialRow(row, a, min(first + q, row.parts - 1));
-        values[q] = loadShared(reinterpret_cast<const Floats<WIDTH>*>(from) + piece);
-        statistics[q] = loadShared(reinterpret_cast<const Floats<2>*>(from + a.headDim));
+        sums[q] = loadShared(reinterpret_cast<const Floats<WIDTH>*>(from) + piece);
+        statistics[q] = loadShared(reinterpret_cast<const Floats<2>*>(from + headDim));
+        if (first + q >= row.parts) statistics[q].at[0] = -INFINITY;
       }
-#pragma unroll
-      for (int q = 0; q < AHEAD; q++)
-        if (first + q < row.parts) mergeInto(sum, largest, powers, values[q], statistics[q].at[0], statistics[q].at[1]);
+      mergeInto(merged, sums, statistics);
     }
-    const size_t target = headRow(item, a, packed);
-    const float share = powers > 0 ? 1 / powers : 0;
-    for (int e = 0; e < WIDTH; e++) out[target * a.headDim + piece * WIDTH + e] = static_cast<T>(sum.at[e] * share);
-    if (piece == 0 && a.tables.statistics != nullptr) a.tables.statistics[target] = make_float2(largest, powers);
+    store(headRow(item, a, packed), piece, merged);
   }
 }
 

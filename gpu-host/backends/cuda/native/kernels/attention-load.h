@@ -16,7 +16,7 @@ struct TileLoader {
   __device__ __forceinline__ void seek(const AttentionItem& item, const Arguments& a, int from) {
     tile = visibleTile(item, a.tables.tileWords, from);
     const int key = tile * TILE + static_cast<int>(threadIdx.x / 32 * ROWS + threadIdx.x % ROWS);
-    slot = tile < item.endTile && key < item.keys ? a.tables.slots[item.firstKey + key] : -1;
+    slot = tile < item.endTile && key < item.keys ? __ldcg(a.tables.slots + item.firstKey + key) : -1;
   }
 
   __device__ __forceinline__ void load(bf16* stage, const KvLayer<bf16>& layer, const AttentionItem& item) const {
@@ -30,7 +30,7 @@ struct TileLoader {
       const bf16* key = head + static_cast<size_t>(max(from, 0)) * layer.slotWidth;
       // Missing keys are zero-filled: the mask hides their scores, but their values still enter the product with weight 0, and 0 × NaN is NaN.
       copyAsync16(stage + to, key, from >= 0);
-      copyAsync16(stage + TILE * V::HEAD_DIM + to, key + layer.slotWidth / 2, from >= 0);
+      copyAsync16(stage + TILE * V::HEAD_DIM + to, key + valuesIn(layer), from >= 0);
     }
   }
 
@@ -47,7 +47,7 @@ struct TileLoader {
       const int to = codePlace<V::HEAD_DIM>(warp * ROWS + i + row, piece);
       const float8* key = head + static_cast<size_t>(max(from, 0)) * layer.slotWidth;
       copyAsync16(codes + to, key, from >= 0);
-      copyAsync16(codes + TILE * V::HEAD_DIM + to, key + layer.values, from >= 0);
+      copyAsync16(codes + TILE * V::HEAD_DIM + to, key + valuesIn(layer), from >= 0);
     }
     if (lane < ROWS) copyAsync4(scalesIn<V>(codes) + warp * ROWS + lane, scalesOf(layer, max(slot, 0), item.kvHead), slot >= 0);
   }

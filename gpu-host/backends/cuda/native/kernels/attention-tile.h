@@ -9,17 +9,6 @@ namespace pie::attention {
 constexpr int TILE = ATTENTION_TILE;
 constexpr int WARPS = THREADS / 32;
 
-// 2^v with a relative error of about 2^-22; subnormal results are flushed to 0.
-__device__ __forceinline__ float exp2Approx(float v) {
-#ifdef __CUDACC__
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
-  return power;
-#else
-  return exp2f(v);
-#endif
-}
-
 // Offset of a 16-byte piece of a row in shared memory. XOR with the row number puts the same piece of eight consecutive rows into different banks,
 // because ldmatrix reads those eight together.
 template <int HEAD_DIM>

@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queri
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   float* mine = shared + warp * (2 * a.headDim + 64);
   WarpRow row = {mine, mine + a.headDim, mine + 2 * a.headDim, reinterpret_cast<int*>(mine + 2 * a.headDim + 32), 0, 0};
-  takeItems(a.tables, [&](const AttentionItem& item, auto claim, auto) {
+  takeItems(a.tables, [&](const AttentionItem& item, auto wait, auto claim, auto) {
+    wait();
     claim();
     for (int r = warp; r < item.rows; r += WARPS) {
       const size_t target = headRow(item, a, r);
@@ -107,7 +108,11 @@ __global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queri
       }
       __syncwarp();
     }
-    if (item.parts > 1) finishPart<T, 2>(out, item, a);
+    if (item.parts > 1)
+      finishPart<2>(item, a, a.headDim, [&](size_t target, int piece, const Merged<2>& merged) {
+        for (int e = 0; e < 2; e++) out[target * a.headDim + 2 * piece + e] = static_cast<T>(merged.sum.at[e] * merged.share());
+        if (piece == 0 && a.tables.statistics != nullptr) a.tables.statistics[target] = make_float2(merged.largest, merged.powers);
+      });
   });
 }
 

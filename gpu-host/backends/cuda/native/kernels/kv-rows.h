@@ -18,13 +18,20 @@ struct KvRow<float8> {
   __device__ __forceinline__ float operator[](int i) const { return fromFloat8(at[i].code) * scale; }
 };
 
+// Offset of the values in a slot.
+template <typename K>
+__device__ __forceinline__ int valuesIn(const KvLayer<K>& layer) {
+  return layer.slotWidth / 2;
+}
+__device__ __forceinline__ int valuesIn(const KvLayer<float8>& layer) { return layer.values; }
+
 template <typename K>
 __device__ __forceinline__ KvRow<K> keysOf(const KvLayer<K>& layer, int slot, int head, int headDim) {
   return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + head * headDim};
 }
 template <typename K>
 __device__ __forceinline__ KvRow<K> valuesOf(const KvLayer<K>& layer, int slot, int head, int headDim) {
-  return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + layer.slotWidth / 2 + head * headDim};
+  return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + valuesIn(layer) + head * headDim};
 }
 
 // The scales of keys and values of a head; the address is a multiple of 4.
@@ -35,7 +42,7 @@ __device__ __forceinline__ KvRow<float8> keysOf(const KvLayer<float8>& layer, in
   return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + head * headDim, fromHalf(scalesOf(layer, slot, head)[0])};
 }
 __device__ __forceinline__ KvRow<float8> valuesOf(const KvLayer<float8>& layer, int slot, int head, int headDim) {
-  return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + layer.values + head * headDim, fromHalf(scalesOf(layer, slot, head)[1])};
+  return {layer.base + static_cast<size_t>(slot) * layer.slotWidth + valuesIn(layer) + head * headDim, fromHalf(scalesOf(layer, slot, head)[1])};
 }
 
 // The smallest power of two by which a head with largest magnitude `most` fits float8. A code's error is relative to its own value (at most 1/16), so
