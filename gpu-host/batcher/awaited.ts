@@ -34,10 +34,9 @@ export class AwaitedQueues {
     return count;
   }
 
-  /** True when one of the queues may still be back in time. */
-  expects(nowMs: number): boolean {
-    for (const { answeredMs } of this.#queues)
-      if (answeredMs !== undefined && nowMs - answeredMs < this.#maxMs) return true;
+  /** True when one of the queues was answered less than `ms` ago. */
+  expects(nowMs: number, ms: number): boolean {
+    for (const { answeredMs } of this.#queues) if (answeredMs !== undefined && nowMs - answeredMs < ms) return true;
     return false;
   }
 

@@ -23,6 +23,7 @@ export class Departure {
   readonly #rate = new ArrivalRate();
   #lastEndMs = Number.NEGATIVE_INFINITY;
   #lastStepMs = 0;
+  #lastCameMs = Number.NEGATIVE_INFINITY;
 
   /** @throws RangeError when a bound of the policy is not a positive number */
   constructor(policy: BatchPolicy, grace: GracePolicy, maxCalls: number) {
@@ -35,6 +36,7 @@ export class Departure {
 
   came(call: BatchCall, nowMs: number): void {
     this.#awaited.came(call.queue, nowMs);
+    this.#lastCameMs = nowMs;
     if (this.#policy.kind === 'rate' && isDeviceCall(call)) this.#rate.arrived(nowMs);
   }
 
@@ -61,7 +63,7 @@ export class Departure {
   /** True when the next batch should wait for calls that are not there yet. */
   gathers(nowMs: number): boolean {
     const { kind } = this.#policy;
-    return (kind !== 'adaptive' && kind !== 'eager') || this.#awaited.expects(nowMs);
+    return (kind !== 'adaptive' && kind !== 'eager') || this.#awaited.expects(nowMs, this.#longestMs);
   }
 
   /** Milliseconds that the policy wants to wait for more calls. */
@@ -72,7 +74,7 @@ export class Departure {
     const isFull = forwards.length >= this.#maxCalls || projections.length >= this.#maxCalls;
     switch (policy.kind) {
       case 'adaptive':
-        return this.#graceMs(waiting, nowMs);
+        return this.#graceMs(calls, nowMs);
       case 'eager':
         return 0;
       case 'k-only':
@@ -91,14 +93,26 @@ export class Departure {
     }
   }
 
-  #graceMs(waiting: number, nowMs: number): number {
+  /** Before the first step has ended, its duration is not known. */
+  get #longestMs(): number {
+    return this.#lastStepMs > 0 ? longestGraceMs(this.#grace, this.#lastStepMs) : this.#grace.maxMs;
+  }
+
+  #graceMs({ forwards, projections, encodings }: WaitingCalls, nowMs: number): number {
     if (this.#awaited.size === 0) return 0;
     const sinceMs = nowMs - this.#lastEndMs;
-    if (sinceMs >= this.#grace.maxMs) this.#awaited.expire();
-    const longestMs = longestGraceMs(this.#grace, this.#lastStepMs);
+    const longestMs = this.#longestMs;
+    if (sinceMs >= longestMs) this.#awaited.expire();
     // Queues whose next call usually comes after the longest wait do not count.
     const awaited = this.#awaited.within(longestMs);
-    return Math.max(0, graceMs(this.#grace, waiting, awaited, this.#lastStepMs) - sinceMs);
+    if (awaited === 0) return 0;
+    const ready = forwards.length + projections.length + encodings.length;
+    // Without these, both groups may alternate for ever: neither is back in time for the other's step.
+    const slow = forwards.filter(({ queue: { responseMs } }) => responseMs !== undefined && responseMs > longestMs);
+    // Each call that comes was worth the wait for it, and the next one is to be judged anew.
+    const quietMs = nowMs - Math.max(this.#lastEndMs, this.#lastCameMs);
+    const graceLeftMs = graceMs(this.#grace, ready, awaited + slow.length, this.#lastStepMs) - quietMs;
+    return Math.max(0, Math.min(longestMs - sinceMs, graceLeftMs));
   }
 }
 

@@ -1,5 +1,5 @@
 import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
-import { graceMs } from '../batcher/policies/adaptive.ts';
+import { DEFAULT_GRACE, graceMs } from '../batcher/policies/adaptive.ts';
 import type { DeviceCall, HostCall, ModelContext } from './call.ts';
 import { type ComputedStep, DeviceStep, type StepPart } from './device-step.ts';
 import { NextStep } from './next-step.ts';
@@ -8,8 +8,6 @@ import { StepCall } from './step.ts';
 
 /** Maximum milliseconds for which a guessed step that has ended waits for its calls, while no other call can go. */
 const MOST_LATE_MS = 20;
-/** Bounds of that wait once other calls of its inferlets can go. */
-const GRACE = { maxMs: 4, stepShare: 1 };
 /** Maximum guessed steps that follow each other: memory changes only after them, but for pages that were spared. */
 const MOST_STEPS = 256;
 
@@ -204,7 +202,7 @@ export class GuessedSteps {
       own = step.parts.filter(({ hasReadyCall }) => hasReadyCall).length;
       if (!this.#turns.isAlone(own)) return undefined;
       const nowMs = performance.now();
-      if (own > 0) endMs = Math.min(endMs, nowMs + graceMs(GRACE, own, hopeful, stepMs));
+      if (own > 0) endMs = Math.min(endMs, nowMs + graceMs(DEFAULT_GRACE, own, hopeful, stepMs));
       if (hopeful === 0 || nowMs >= endMs) return own;
       await this.#turns.lingered(endMs - nowMs);
     }

@@ -1,5 +1,5 @@
 /**
- * Greedy decoding in one of four ways, for `pie bench generate`: fills a context, sends a message when ready, waits for the client's
+ * Greedy decoding in one of five ways, for `pie bench generate`: fills a context, sends a message when ready, waits for the client's
  * message, decodes, and reports when decoding began (ms since 1970) and how long it took.
  */
 import { allocateEmbeds, allocatePages, pageSize } from 'pie:inferlet/allocate@0.1.0';
@@ -12,7 +12,7 @@ import { Queue } from 'pie:inferlet/queue@0.1.0';
 import { models, now } from 'pie:inferlet/runtime@0.1.0';
 import { receive, send } from 'pie:inferlet/session@0.1.0';
 
-type Way = 'split' | 'fused' | 'run-ahead' | 'penalties';
+type Way = 'split' | 'fused' | 'paged' | 'run-ahead' | 'penalties';
 
 const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 
@@ -26,7 +26,8 @@ export async function run(input: string): Promise<string> {
   const { way, context, steps } = JSON.parse(input) as { way: Way; context: number; steps: number };
   const queue = new Queue(models()[0]?.name ?? '');
   // A typed array crosses the boundary in one copy.
-  const pages = Uint32Array.from(allocatePages(queue, Math.ceil((context + steps + 1) / pageSize(queue))));
+  const most = way === 'paged' ? context : context + steps + 1;
+  const pages = Uint32Array.from(allocatePages(queue, Math.ceil(most / pageSize(queue))));
   const prompt = Array.from({ length: context }, (_, i) => (i === 0 ? 1 : 300 + ((i * 37) % 20_000)));
   const filled = await step(queue, {
     tokens: prompt,
@@ -76,6 +77,30 @@ const decode: Record<Way, Decode> = {
         positions: [context + i],
         inPages: pages,
         outPages: pages,
+        mask: undefined,
+        rows: 1,
+        output: { tag: 'sample', val: GREEDY },
+      }).read();
+      token = unwrap(result).tokens[0] ?? 0;
+      tokens.push(token);
+    }
+    return tokens;
+  },
+
+  /** As `fused`, but with page after page, as the library does: the filled ones to read, and the one to write. */
+  async paged(queue, pages, first, context, steps) {
+    const size = pageSize(queue);
+    const held = [...pages];
+    const tokens: number[] = [];
+    let token = first;
+    for (let position = context; position < context + steps; position++) {
+      const at = Math.floor(position / size);
+      if (at === held.length) held.push(...allocatePages(queue, 1));
+      const result = await step(queue, {
+        tokens: [token],
+        positions: [position],
+        inPages: Uint32Array.from(held.slice(0, Math.ceil(position / size))),
+        outPages: Uint32Array.from(held.slice(at, at + 1)),
         mask: undefined,
         rows: 1,
         output: { tag: 'sample', val: GREEDY },
