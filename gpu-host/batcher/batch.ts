@@ -1,4 +1,5 @@
 import type { BatchCall } from './call.ts';
+import { NOT_AWAITED } from './pages-ahead.ts';
 
 /** Part of a call that goes with a batch. */
 export interface Grant {
@@ -35,6 +36,9 @@ export type Decision =
   | { readonly kind: 'idle' }
   /** Calls are ready, but the policy waits for others: ask again when calls came or this time has passed. */
   | { readonly kind: 'wait'; readonly ms: number };
+
+export const IDLE: Decision = { kind: 'idle' };
+export const NOTHING: Batch = { forwards: [], projections: [], encodings: [], awaitedBy: NOT_AWAITED };
 
 /** Inputs of a batch's step; infinite for images, which have hundreds each. */
 export function batchInputs({ forwards, projections, encodings }: Batch): number {

@@ -1,9 +1,9 @@
-import type { Batch, Decision, Grant, RideCounts } from './batch.ts';
+import { type Batch, type Decision, type Grant, IDLE, NOTHING, type RideCounts } from './batch.ts';
 import { type BatchCall, leavesWith } from './call.ts';
 import { Departure } from './departure.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
-import type { BatcherOptions, QueueOptions } from './options.ts';
-import { NOT_AWAITED, postponeWaiters } from './pages-ahead.ts';
+import { type BatcherOptions, MAX_PRIORITY, type QueueOptions } from './options.ts';
+import { postponeWaiters } from './pages-ahead.ts';
 import { DEFAULT_GRACE } from './policies/adaptive.ts';
 import { earliest } from './policies/eager.ts';
 import type { BatchPolicy } from './policies/policy.ts';
@@ -20,9 +20,6 @@ export type { Batch, Decision, Grant, RideCounts } from './batch.ts';
 export type { BatcherOptions, QueueOptions } from './options.ts';
 export type { BatchPolicy } from './policies/policy.ts';
 
-const IDLE: Decision = { kind: 'idle' };
-const NOTHING: Batch = { forwards: [], projections: [], encodings: [], awaitedBy: NOT_AWAITED };
-const MAX_PRIORITY = 10;
 /** Maximum milliseconds that the engine watches for an expected call instead of sleeping until it comes. */
 const WATCH_MS = 0.3;
 
@@ -81,15 +78,18 @@ export class Batcher {
     return this.#queues.size;
   }
 
-  /** Calls that are ready for the device. */
+  /** Number of calls that are ready for the device. */
   get waiting(): number {
     return this.#forwards.length + this.#projections.length + this.#encodings.length;
   }
 
+  get ready(): readonly BatchCall[] {
+    return [...this.#forwards, ...this.#projections, ...this.#encodings];
+  }
+
   /** Tenants whose calls are ready for the device or on it; one may come more than once. */
   *tenants(): Generator<string> {
-    for (const calls of [this.#forwards, this.#projections, this.#encodings])
-      for (const { queue } of calls) yield queue.tenant;
+    for (const { queue } of this.ready) yield queue.tenant;
     if (!this.#busy) return;
     const { forwards, projections, encodings } = this.#busy;
     for (const { call } of forwards) yield call.queue.tenant;

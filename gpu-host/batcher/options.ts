@@ -11,8 +11,10 @@ export interface BatcherOptions {
   readonly policy?: BatchPolicy;
 }
 
+export const MAX_PRIORITY = 10;
+
 export interface QueueOptions {
-  /** Priorities of the queue are clamped to ±`maxPriority`; 10 by default. */
+  /** Priorities of the queue are clamped to ±`maxPriority`; `MAX_PRIORITY` by default. */
   readonly maxPriority?: number;
   /** Calls that need no step take turns between tenants. */
   readonly tenant?: string;

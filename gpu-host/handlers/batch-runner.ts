@@ -1,5 +1,5 @@
-import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
-import { checkInputs, checkSequence, InvalidInput } from '../backends/check.ts';
+import type { SequenceOutput } from '../backends/backend.ts';
+import { InvalidInput } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
 import { CallHeld } from '../memory/fault.ts';
 import { ImageCache } from '../memory/image-cache.ts';
@@ -11,16 +11,16 @@ import { type ComputedStep, DeviceStep, openRuns, rowOf, type StepPart, type Ste
 import type { EmbedImageCall } from './embed-image.ts';
 import { ForwardCall } from './forward.ts';
 import { checkBefore, oldestFirst, ridersOf } from './grants.ts';
-import { GuessedSteps, type GuessTurns } from './guessed-steps.ts';
+import { type EngineTurns, GuessedSteps, queueOf } from './guessed-steps.ts';
 import type { Payer } from './meter.ts';
 import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
 import { RunCall } from './run.ts';
 import { rowsAhead } from './run-ahead.ts';
+import { checked, sequenceOf } from './sequence-of.ts';
 import type { StepStats } from './stats.ts';
 
 /** The engine, as the batch runner sees it. */
-export interface BatchTurns
-  extends Pick<GuessTurns, 'isAlone' | 'stepped' | 'called' | 'lingered' | 'spares' | 'allocateSpared' | 'adopt'> {
+export interface BatchTurns extends EngineTurns {
   /** Called after each step of the device, before its results are handed out. */
   computed(): void;
   /** A run continues with a step that is on the device already. */
@@ -60,8 +60,9 @@ export class BatchRunner {
     this.#turns = turns;
     this.#guesses = new GuessedSteps(context, {
       ...turns,
-      prepare: (call) => this.#sequence(call, 1),
-      charge: (step) => this.#charge(step, payerOf),
+      prepare: (call) => sequenceOf(call, 1, context.backend),
+      pin: (pages) => this.#pin(pages),
+      charge: (step) => this.#charge(step, (part) => payerOf({ hostQueue: queueOf(part) })),
       accept: (step, startedMs) => this.#acceptStep(step, startedMs, undefined, new Set()),
       acceptLate: ({ call, grant }, output) => {
         stats.waited(0);
@@ -138,7 +139,7 @@ export class BatchRunner {
     for (const row of rowsAhead(parts.map(rowOf), RUN_WINDOW_TOKENS)) {
       const { call, grant } = parts[row] as StepPart;
       if (!(call instanceof RunCall)) throw new Error('only runs go on');
-      this.#try(call, () => prepared.push({ call, grant, sequence: this.#checkedSequence(call.prepareAhead(row)) }));
+      this.#try(call, () => prepared.push({ call, grant, sequence: checked(call.prepareAhead(row), backend) }));
     }
     return prepared.length > 0 ? new DeviceStep(backend, prepared, true) : undefined;
   }
@@ -216,6 +217,7 @@ export class BatchRunner {
   }
 
   #prepare({ forwards: grants, awaitedBy }: Batch, projections: readonly ProjectCall[]): StepPart[] {
+    const { backend } = this.#context;
     const prepared = new Map<Grant, StepPart>();
     for (const grant of oldestFirst(grants, awaitedBy)) {
       const call = grant.call as DeviceCall;
@@ -233,9 +235,8 @@ export class BatchRunner {
       if (call instanceof ForwardCall) call.ride(ridersOf(call, projections));
       this.#try(call, () => {
         checkBefore(grant);
-        prepared.set(grant, { call, grant, sequence: this.#sequence(call, grant.tokens) });
-        pages.pins++;
-        this.#pinned.push(pages);
+        prepared.set(grant, { call, grant, sequence: sequenceOf(call, grant.tokens, backend) });
+        this.#pin(pages);
       });
     }
     // Making room for one call may have ended another call's inferlet, whose slots then belong to others.
@@ -247,27 +248,16 @@ export class BatchRunner {
     });
   }
 
+  #pin(pages: PageSpace): void {
+    pages.pins++;
+    this.#pinned.push(pages);
+  }
+
   /** Holds a projection whose forward was held. */
   #followsHeld(call: ProjectCall): boolean {
     if (call.blockers === 0 || call.hostQueue.space.closed) return false;
     this.#turns.hold(call);
     return true;
-  }
-
-  #sequence(call: DeviceCall, tokens: number): SequenceInput {
-    // Making room for an earlier call may have ended this call's inferlet.
-    if (call.hostQueue.space.closed) throw new Error('the inferlet has ended');
-    call.hostQueue.checkGoesOn();
-    const { adapter } = call;
-    const prepared = call.prepare(tokens);
-    return this.#checkedSequence(adapter ? { ...prepared, adapter } : prepared);
-  }
-
-  #checkedSequence(sequence: SequenceInput): SequenceInput {
-    const { backend } = this.#context;
-    if (backend.checksSlots) checkInputs(backend.config, sequence);
-    else checkSequence(backend.config, backend.pageSize * backend.pageCount, sequence);
-    return sequence;
   }
 
   #accept(

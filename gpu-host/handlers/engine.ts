@@ -215,6 +215,7 @@ export class ModelEngine {
       },
       spares: new SparePages(this.memory),
       allocateSpared: () => this.#instants.allocateSpared(),
+      batcher,
       adopt: (call) => this.batcher.adopt(call),
       computed: () => this.memory.stepped(),
       stepped: async (rows) => {

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { GpuHostConnection, Sampler } from '../protocol/client.ts';
 import { GREEDY, must, NONE, Oracle, startTestHost, type TestHost } from '../testing/host.ts';
 import { SteppedDevice } from '../testing/stepped-device.ts';
-import { Stepper } from '../testing/stepper.ts';
+import { PageStepper, Stepper } from '../testing/stepper.ts';
 import { PROMPT } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
@@ -178,6 +178,61 @@ test('a call of another inferlet waits for at most the guessed step under way', 
     await ending(Promise.all([told, first]));
     assert.deepEqual(other.text.slice(PROMPT.length - 1), await oracle.greedy(PROMPT.slice(1), 1));
     assert.deepEqual(stepper.text.slice(PROMPT.length), await oracle.greedy(PROMPT, 5));
+    await ending(other.inferlet.close());
+  });
+});
+
+test('a step of another inferlet joins the next guessed one, and those after it are guessed for both', async () => {
+  for (const fails of [0, 1, 2])
+    await withStepper(async ({ device, host, oracle, stepper, connection, ending }) => {
+      const prompts = [PROMPT, PROMPT.slice(1)];
+      const other = new Stepper(connection.openInferlet({ id: 'other', maxPages: 20, arrival: 2 }), PROMPT.slice(1));
+      await ending(other.step(PROMPT.length - 1));
+      for (const each of [other, stepper]) for (let i = 0; i < 3; i++) await ending(each.step());
+      const kinds = (): string[] => device.batches.at(-1)!.map(({ inputs }) => inputs.kind);
+      while (device.underWay < 1) await connection.stats();
+      // The step after the guess under way, or the one after that, which the other inferlet joins.
+      const next = device.batches.length + 2;
+      device.failsAt = fails && next - 2 + fails;
+      const told = stepper.step();
+      while (device.underWay < 2) await connection.stats();
+      const joined = other.step();
+      await connection.stats();
+      device.end();
+      await told;
+      const asked = [stepper.step(), joined];
+      await device.reaches(next);
+      assert.deepEqual(kinds(), ['picked', 'tokens'], 'the call that could go went with the guess');
+      if (fails === 0) {
+        device.end();
+        await asked[0];
+        asked[0] = stepper.step();
+        await device.reaches(next + 1);
+        assert.deepEqual(kinds(), ['picked', 'picked']);
+      }
+      await ending(Promise.all(asked));
+      for (let i = 0; i < 3; i++) await ending(Promise.all([stepper.step(), other.step()]));
+      for (const [i, { text }] of [stepper, other].entries()) {
+        const { length } = prompts[i]!;
+        assert.deepEqual(text.slice(length), await oracle.greedy(prompts[i]!, text.length - length));
+      }
+      assert.equal(host.host.engines[0]!.stats.failedCalls, 0);
+      await ending(other.inferlet.close());
+    });
+});
+
+test('inferlets that allocate page after page get what they ask for, whether they share steps or not', async () => {
+  await withStepper(async ({ device, oracle, stepper, connection, ending }) => {
+    const other = new PageStepper(connection.openInferlet({ id: 'other', maxPages: 20, arrival: 2 }), PROMPT.slice(1));
+    await ending(other.step(PROMPT.length - 1));
+    for (let i = 0; i < 20; i++) {
+      await ending(stepper.step());
+      await ending(other.step());
+    }
+    for (let i = 0; i < 20; i++) await ending(Promise.all([stepper.step(), other.step()]));
+    assert.ok(device.guesses > 0);
+    const prompt = PROMPT.slice(1);
+    assert.deepEqual(other.text.slice(prompt.length), await oracle.greedy(prompt, other.text.length - prompt.length));
     await ending(other.inferlet.close());
   });
 });

@@ -1,8 +1,12 @@
 import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
+import type { Batcher } from '../batcher/batcher.ts';
 import { DEFAULT_GRACE, graceMs } from '../batcher/policies/adaptive.ts';
+import type { PageSpace } from '../memory/space.ts';
 import type { DeviceCall, HostCall, ModelContext } from './call.ts';
 import { type ComputedStep, DeviceStep, type StepPart } from './device-step.ts';
-import { NextStep } from './next-step.ts';
+import { MemoryCall } from './memory-call.ts';
+import { mayJoin, NextStep } from './next-step.ts';
+import type { HostQueue } from './space.ts';
 import type { SparePages } from './spare-pages.ts';
 import { StepCall } from './step.ts';
 
@@ -11,8 +15,8 @@ const MOST_LATE_MS = 20;
 /** Maximum guessed steps that follow each other: memory changes only after them, but for pages that were spared. */
 const MOST_STEPS = 256;
 
-/** The engine and the batch runner, as the guesses see them. */
-export interface GuessTurns {
+/** The engine, as the guesses see it. */
+export interface EngineTurns {
   /**
    * True when nothing but the calls of the batch wants the device or the memory, and no other call is expected soon. With `own`: when at most
    * as many other calls can go, whatever is expected.
@@ -28,8 +32,16 @@ export interface GuessTurns {
   readonly spares: SparePages;
   /** Executes allocations that have come, if their pages were spared. */
   allocateSpared(): void;
+  /** Has the calls that can go, and the most that go together. */
+  readonly batcher: Pick<Batcher, 'ready' | 'limits'>;
   /** Takes a ready call into the batch under way. */
   adopt(call: HostCall): void;
+}
+
+/** The engine and the batch runner, as the guesses see them. */
+export interface GuessTurns extends EngineTurns {
+  /** Keeps pages where they are until the batch ends. */
+  pin(pages: PageSpace): void;
   /** The call's input, as it would go to the device now. @throws CallFault or CallHeld */
   prepare(call: DeviceCall): SequenceInput;
   /** Charges the step, and returns the time at which the device began it. */
@@ -44,14 +56,15 @@ export interface GuessTurns {
   compute(parts: readonly StepPart[]): Promise<void>;
 }
 
-export type GuessedStep = DeviceStep<NextStep>;
+/** A guessed step. Calls that came too late for an earlier one, and others like them, may join it. */
+export type GuessedStep = DeviceStep<NextStep | StepPart>;
 
 /** The rows of a guessed step whose calls have not come, with the places of their results. */
 type Awaited = Map<NextStep, number>;
 
-/** A call that has taken a row of a guessed step. */
+/** A call that has taken a row of a guessed step, or joined it. */
 interface Taken {
-  readonly guess: NextStep;
+  readonly guess: NextStep | undefined;
   readonly row: number;
   readonly part: StepPart;
 }
@@ -63,7 +76,8 @@ interface Taken {
  * token that was picked. A wrong guess costs its inferlet the time, and changes no result: the key and value that it wrote lie in a slot that
  * counts as empty. When all calls for a guessed step have come, the step after it is handed over.
  *
- * A step is guessed only if every call of the one before will probably go on so: a call that is left out would have to wait for it.
+ * A step is guessed only if every call of the one before will probably go on so: a call that is left out would have to wait for it. Other calls
+ * that can go by then join it, if all are such steps and their pages are in place.
  */
 export class GuessedSteps {
   readonly #context: ModelContext;
@@ -83,7 +97,49 @@ export class GuessedSteps {
 
   /** Hands a guessed step over, unless someone else wants the device; a call that comes later waits for it. `own` is that of `isAlone`. */
   handOver(rows: readonly NextStep[], own?: number): GuessedStep | undefined {
-    return rows.length > 0 && this.#turns.isAlone(own) ? new DeviceStep(this.#context.backend, rows, true) : undefined;
+    if (rows.length === 0) return undefined;
+    const joining = this.#joining(rows.map(queueOf), own);
+    const parts = joining && this.#join(joining, rows);
+    return parts && new DeviceStep(this.#context.backend, [...rows, ...parts], true);
+  }
+
+  /** The ready calls that may join the next step of these queues; undefined when someone else wants the device. */
+  #joining(queues: readonly HostQueue[], own?: number): readonly StepCall[] | undefined {
+    if (this.#turns.isAlone(own)) return [];
+    const { ready, limits } = this.#turns.batcher;
+    const orders = new Set(queues.map(({ order }) => order));
+    const joining: StepCall[] = [];
+    for (const call of ready) {
+      if (orders.has(call.queue)) continue;
+      if (!(call instanceof StepCall) || !mayJoin(call)) return undefined;
+      joining.push(call);
+    }
+    if (joining.length === 0 || queues.length + joining.length > limits.maxCalls) return undefined;
+    return this.#turns.isAlone(ready.length) ? joining : undefined;
+  }
+
+  /** Takes the calls into a step of these rows; undefined, and no call is taken, unless all can go as they are. */
+  #join(calls: readonly StepCall[], rows: readonly NextStep[]): readonly StepPart[] | undefined {
+    const slots = new Set(rows.map(({ sequence }) => sequence.writes[0]));
+    const parts: StepPart[] = [];
+    for (const call of calls) {
+      try {
+        parts.push({ call, grant: { call, tokens: 1 }, sequence: this.#turns.prepare(call) });
+      } catch {
+        // The next batch prepares the call again, and tells its inferlet what is wrong.
+        break;
+      }
+    }
+    for (const { sequence } of parts) slots.add(sequence.writes[0]);
+    if (parts.length < calls.length || slots.size < rows.length + calls.length) {
+      for (const call of calls) call.unprepare();
+      return undefined;
+    }
+    for (const call of calls) {
+      this.#turns.adopt(call);
+      this.#turns.pin(call.hostQueue.space.pages);
+    }
+    return parts;
   }
 
   /** Gives the guessed step to the calls that ask for it, and goes on guessing until one does not come in time. */
@@ -91,11 +147,11 @@ export class GuessedSteps {
     let step: GuessedStep | undefined = first;
     for (let left = MOST_STEPS; step; left--) {
       await this.#turns.stepped(step.parts.length);
-      const awaited: Awaited = new Map(step.parts.map((part, row) => [part, row]));
-      const taken: Taken[] = this.#take(awaited);
+      const awaited: Awaited = new Map(guessesOf(step));
+      const taken: Taken[] = [...joinedOf(step), ...this.#take(step, awaited)];
       while (awaited.size > 0 && step.endedMs === 0) {
         await this.#turns.called(step.ended);
-        taken.push(...this.#take(awaited));
+        taken.push(...this.#take(step, awaited));
       }
       const mayGoOn = left > 1 && !step.failure;
       let next: GuessedStep | undefined = mayGoOn && awaited.size === 0 ? this.#goOn(step) : undefined;
@@ -115,8 +171,13 @@ export class GuessedSteps {
   /** Hands over the step after a guessed one, unless someone else wants the device. All calls of the guessed one have come. */
   #goOn({ parts }: GuessedStep, own?: number): GuessedStep | undefined {
     // Before the rows are made: they may take frames.
-    if (!this.#turns.isAlone(own)) return undefined;
-    return this.handOver(this.#rows(parts.map((part) => ({ before: part, under: part.prepared }))), own);
+    if (!this.#joining(parts.map(queueOf), own) || !parts.every(mayGoOn)) return undefined;
+    const steps = parts.map((part) =>
+      part instanceof NextStep
+        ? { before: part, under: part.prepared }
+        : { before: part.call as StepCall, under: part.sequence },
+    );
+    return this.handOver(this.#rows(steps), own);
   }
 
   /** The steps after these, in the order of their rows; empty unless each has one. */
@@ -137,8 +198,12 @@ export class GuessedSteps {
   }
 
   /** Prepares the calls that have come, if they ask for what was guessed. Other calls stay ready for the next batch. */
-  #take(awaited: Awaited): Taken[] {
+  #take({ parts }: GuessedStep, awaited: Awaited): Taken[] {
     // An inferlet whose pages are full allocates one right before its call.
+    for (const queue of parts.map(queueOf)) {
+      const { front } = queue.order;
+      if (front instanceof MemoryCall && front.allocatesPage) this.#turns.spares.spare(queue);
+    }
     this.#turns.allocateSpared();
     const taken: Taken[] = [];
     for (const [part, row] of awaited) {
@@ -170,7 +235,7 @@ export class GuessedSteps {
 
   #give(step: GuessedStep, taken: readonly Taken[], startedMs: number): void {
     const { isAhead, submittedMs, endedMs, rows } = step;
-    for (const { guess } of taken) guess.guessed(true);
+    for (const { guess } of taken) guess?.guessed(true);
     const parts = taken.map(({ part }) => part);
     const outputs = taken.map(({ row }) => step.outputs[row] as SequenceOutput);
     this.#turns.accept({ parts, outputs, rows, isAhead, submittedMs, endedMs }, startedMs);
@@ -193,13 +258,13 @@ export class GuessedSteps {
     const stepMs = step.endedMs - step.submittedMs;
     let endMs = step.endedMs + MOST_LATE_MS;
     for (let own = 0; ; ) {
-      for (const { guess, row, part } of this.#take(awaited)) {
+      for (const { guess, row, part } of this.#take(step, awaited)) {
         this.#turns.acceptLate(part, step.outputs[row] as SequenceOutput);
-        guess.guessed(own === 0);
+        guess?.guessed(own === 0);
       }
       // A queue whose next call asks for anything else has no call for this step.
       const hopeful = [...awaited.keys()].filter(({ hasCall }) => !hasCall).length;
-      own = step.parts.filter(({ hasReadyCall }) => hasReadyCall).length;
+      own = step.parts.filter((part) => queueOf(part).order.front?.state === 'ready').length;
       if (!this.#turns.isAlone(own)) return undefined;
       const nowMs = performance.now();
       if (own > 0) endMs = Math.min(endMs, nowMs + graceMs(DEFAULT_GRACE, own, hopeful, stepMs));
@@ -210,12 +275,34 @@ export class GuessedSteps {
 
   /** Computes the calls of a failed step as if it had not been guessed. */
   async #fail(step: GuessedStep, taken: readonly Taken[], next: GuessedStep | undefined): Promise<void> {
-    this.#miss(step.parts);
+    this.#miss(guessesOf(step).map(([guess]) => guess));
+    const calls = [...taken];
     if (next) {
       await next.ended;
       this.#turns.charge(next);
-      this.#miss(next.parts);
+      this.#miss(guessesOf(next).map(([guess]) => guess));
+      calls.push(...joinedOf(next));
     }
-    if (taken.length > 0) await this.#turns.compute(taken.map(({ part }) => part));
+    if (calls.length > 0) await this.#turns.compute(calls.map(({ part }) => part));
   }
+}
+
+/** The queue of a part of a guessed step. */
+export function queueOf(part: NextStep | StepPart): HostQueue {
+  return part instanceof NextStep ? part.hostQueue : part.call.hostQueue;
+}
+
+/** The guesses of a step, with the places of their results. */
+function guessesOf({ parts }: GuessedStep): readonly (readonly [NextStep, number])[] {
+  return parts.flatMap((part, row) => (part instanceof NextStep ? [[part, row] as const] : []));
+}
+
+/** The calls that joined a guessed step. */
+function joinedOf({ parts }: GuessedStep): readonly Taken[] {
+  return parts.flatMap((part, row) => (part instanceof NextStep ? [] : [{ guess: undefined, row, part }]));
+}
+
+/** True when the step after this one can be guessed. */
+function mayGoOn(part: NextStep | StepPart): boolean {
+  return part instanceof NextStep || part.call.hostQueue.trail.isSteady;
 }

@@ -35,10 +35,14 @@ export class MemoryCall extends InstantCall {
     return op === 'allocate-pages' || op === 'copy-slots' || op === 'copy-tokens';
   }
 
+  /** True for an allocation of one page. */
+  get allocatesPage(): boolean {
+    return this.operation.op === 'allocate-pages' && this.operation.count === 1;
+  }
+
   /** The page that was spared for this allocation: it is executed without a claim. */
   get spared(): Page | undefined {
-    const { operation, hostQueue } = this;
-    return operation.op === 'allocate-pages' && operation.count === 1 ? hostQueue.sparePage : undefined;
+    return this.allocatesPage ? this.hostQueue.sparePage : undefined;
   }
 
   override execute(): undefined | Promise<void> {

@@ -82,11 +82,6 @@ export class NextStep {
     return this.hostQueue.order.front !== undefined;
   }
 
-  /** True when a call of the queue can go, whatever it asks for. */
-  get hasReadyCall(): boolean {
-    return this.hostQueue.order.front?.state === 'ready';
-  }
-
   /** The call that asks for this step, if it has come and is ready to go. */
   find(): StepCall | undefined {
     const { front } = this.hostQueue.order;
@@ -99,8 +94,7 @@ export class NextStep {
   /** True when preparing a call with these pages changes nothing in memory: the device may be busy with the step after this one. */
   #fits({ inPages, outPages }: StepRequest): boolean {
     const { pages } = this.hostQueue.space;
-    if (emptySlot(pages, outPages) !== this.sequence.writes[0]) return false;
-    return inPages.every((address) => (pages.pageAt(address)?.frame ?? -1) >= 0);
+    return emptySlot(pages, outPages) === this.sequence.writes[0] && areResident(pages, inPages);
   }
 
   /** True when `prepared`, which is how the call would go to the device now, is what was computed. */
@@ -132,6 +126,19 @@ export class NextStep {
     this.hostQueue.trail.guessed(isRight);
     if (!isRight && this.#isOnSpare) this.hostQueue.takesSpares = false;
   }
+}
+
+/** True for a ready call that asks for a plain step, and changes nothing in memory when it is prepared: the device may be busy. */
+export function mayJoin({ state, blockers, request, hostQueue: { space } }: StepCall): boolean {
+  const { closed, pages } = space;
+  if (state !== 'ready' || blockers > 0 || closed || pages.contender.isAway || pages.isFetching) return false;
+  return (
+    isPlainStep(request) && emptySlot(pages, request.outPages) !== undefined && areResident(pages, request.inPages)
+  );
+}
+
+function areResident(pages: PageSpace, addresses: Uint32Array): boolean {
+  return addresses.every((address) => (pages.pageAt(address)?.frame ?? -1) >= 0);
 }
 
 /** True when none of the pages has an empty slot: the next step fills a page that is not allocated yet. */

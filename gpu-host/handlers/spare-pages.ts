@@ -1,4 +1,5 @@
 import type { DeviceMemory } from '../memory/device-memory.ts';
+import type { Page } from '../memory/pool.ts';
 import type { HostQueue } from './space.ts';
 
 /**
@@ -13,17 +14,18 @@ export class SparePages {
     this.#memory = memory;
   }
 
-  /**
-   * The first physical slot of the queue's next page. Undefined when there is no frame, when the inferlet may hold no page more, or when it did
-   * not take the last page that was spared.
-   */
+  /** The first physical slot of the queue's next page; undefined when it has none, or did not take the last page that was spared. */
   slot(queue: HostQueue): number | undefined {
-    const { pages } = queue.space;
-    if (!queue.takesSpares || !pages.hasRoom) return undefined;
+    const page = queue.takesSpares ? this.spare(queue) : undefined;
+    return page && page.frame * queue.space.pages.pool.pageSize;
+  }
+
+  /** The page for the queue's next allocation; undefined when there is no frame, or when the inferlet may hold no page more. */
+  spare(queue: HostQueue): Page | undefined {
+    if (!queue.space.pages.hasRoom) return undefined;
     queue.sparePage ??= this.#memory.spare();
-    if (!queue.sparePage) return undefined;
-    this.#queues.add(queue);
-    return queue.sparePage.frame * pages.pool.pageSize;
+    if (queue.sparePage) this.#queues.add(queue);
+    return queue.sparePage;
   }
 
   /** Gives back the pages that were not allocated. No step that writes to them may be under way. */

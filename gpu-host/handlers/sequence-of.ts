@@ -1,0 +1,20 @@
+import type { Backend, SequenceInput } from '../backends/backend.ts';
+import { checkInputs, checkSequence } from '../backends/check.ts';
+import type { DeviceCall } from './call.ts';
+
+/** The call's next `tokens` inputs, as they go to the device. @throws CallFault, or CallHeld when there is no memory */
+export function sequenceOf(call: DeviceCall, tokens: number, backend: Backend): SequenceInput {
+  // Making room for an earlier call may have ended this call's inferlet.
+  if (call.hostQueue.space.closed) throw new Error('the inferlet has ended');
+  call.hostQueue.checkGoesOn();
+  const { adapter } = call;
+  const prepared = call.prepare(tokens);
+  return checked(adapter ? { ...prepared, adapter } : prepared, backend);
+}
+
+/** The sequence, if the device can take it. @throws InvalidInput */
+export function checked(sequence: SequenceInput, backend: Backend): SequenceInput {
+  if (backend.checksSlots) checkInputs(backend.config, sequence);
+  else checkSequence(backend.config, backend.pageSize * backend.pageCount, sequence);
+  return sequence;
+}
