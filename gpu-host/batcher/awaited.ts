@@ -1,5 +1,8 @@
 import type { BatchQueue } from './queue.ts';
 
+/** A queue is late after twice its usual response time and this much more: it has probably turned to something else. */
+const SLACK_MS = 0.5;
+
 /** Queues that were answered and have nothing pending, each usually back within `maxMs`. */
 export class AwaitedQueues {
   #maxMs: number;
@@ -27,27 +30,30 @@ export class AwaitedQueues {
     this.#queues.delete(queue);
   }
 
-  /** Number of these queues that are usually back within `ms`. */
-  within(ms: number): number {
+  /** The number of these queues that are usually back within `ms` and not late, and the milliseconds until the last of them is. */
+  within(ms: number, nowMs: number): { readonly count: number; readonly leftMs: number } {
     let count = 0;
-    for (const { responseMs } of this.#queues) if (responseMs === undefined || responseMs <= ms) count++;
-    return count;
-  }
-
-  /** True when one of the queues was answered less than `ms` ago. */
-  expects(nowMs: number, ms: number): boolean {
-    for (const { answeredMs } of this.#queues) if (answeredMs !== undefined && nowMs - answeredMs < ms) return true;
-    return false;
+    let lastMs = 0;
+    for (const { responseMs = ms, answeredMs = 0 } of this.#queues) {
+      const leftMs = answeredMs + Math.min(ms, 2 * responseMs + SLACK_MS) - nowMs;
+      if (responseMs > ms || leftMs <= 0) continue;
+      count++;
+      lastMs = Math.max(lastMs, leftMs);
+    }
+    return { count, leftMs: lastMs };
   }
 
   forget(queue: BatchQueue): void {
     this.#queues.delete(queue);
   }
 
-  /** Stops waiting for the queues that have not come, until each has shown again that it is quick. */
-  expire(): void {
-    for (const queue of this.#queues) queue.responseMs = learnResponse(queue.responseMs, this.#maxMs * 2);
-    this.#queues.clear();
+  /** Stops waiting for the queues that were answered `ms` ago or longer, until each has shown again that it is quick. */
+  expire(ms: number, nowMs: number): void {
+    for (const queue of this.#queues) {
+      if (nowMs - (queue.answeredMs ?? 0) < ms) continue;
+      queue.responseMs = learnResponse(queue.responseMs, this.#maxMs * 2);
+      this.#queues.delete(queue);
+    }
   }
 }
 

@@ -2,7 +2,7 @@ import { type Batch, type Decision, type Grant, IDLE, NOTHING, type RideCounts }
 import { type BatchCall, leavesWith } from './call.ts';
 import { Departure } from './departure.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
-import { type BatcherOptions, MAX_PRIORITY, type QueueOptions } from './options.ts';
+import { type BatcherOptions, limitsOf, MAX_PRIORITY, type QueueOptions } from './options.ts';
 import { postponeWaiters } from './pages-ahead.ts';
 import { DEFAULT_GRACE } from './policies/adaptive.ts';
 import { earliest } from './policies/eager.ts';
@@ -10,7 +10,7 @@ import type { BatchPolicy } from './policies/policy.ts';
 import { BatchQueue } from './queue.ts';
 import { Rotation } from './rotation.ts';
 import type { Scoreboard } from './scoreboard.ts';
-import { type BatchLimits, DEFAULT_LIMITS, mostShortTokens, selectForwards } from './select.ts';
+import { type BatchLimits, mostShortTokens, selectForwards } from './select.ts';
 import { LatencyTurns } from './targets.ts';
 import { takeTurnsInTopology } from './topology.ts';
 import { isMoreUrgent, lendUrgency, relendUrgency, sortByUrgency } from './urgency.ts';
@@ -64,7 +64,7 @@ export class Batcher {
 
   /** @throws RangeError when a bound of the policy is not a positive number */
   constructor(options: BatcherOptions = {}) {
-    this.limits = { ...DEFAULT_LIMITS, ...options.limits };
+    this.limits = limitsOf(options);
     this.#latency = new LatencyTurns(this.limits);
     this.#policy = options.policy ?? { kind: 'adaptive' };
     this.#departure = new Departure(this.#policy, options.grace ?? DEFAULT_GRACE, this.limits.maxCalls);

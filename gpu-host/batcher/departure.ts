@@ -35,8 +35,8 @@ export class Departure {
   }
 
   came(call: BatchCall, nowMs: number): void {
+    if (call.queue.answeredMs !== undefined) this.#lastCameMs = nowMs;
     this.#awaited.came(call.queue, nowMs);
-    this.#lastCameMs = nowMs;
     if (this.#policy.kind === 'rate' && isDeviceCall(call)) this.#rate.arrived(nowMs);
   }
 
@@ -63,7 +63,7 @@ export class Departure {
   /** True when the next batch should wait for calls that are not there yet. */
   gathers(nowMs: number): boolean {
     const { kind } = this.#policy;
-    return (kind !== 'adaptive' && kind !== 'eager') || this.#awaited.expects(nowMs, this.#longestMs);
+    return (kind !== 'adaptive' && kind !== 'eager') || this.#awaited.within(this.#longestMs, nowMs).count > 0;
   }
 
   /** Milliseconds that the policy wants to wait for more calls. */
@@ -93,7 +93,7 @@ export class Departure {
     }
   }
 
-  /** Before the first step has ended, its duration is not known. */
+  /** The longest wait from the end of the last step; the duration of a step is not known before the first one has ended. */
   get #longestMs(): number {
     return this.#lastStepMs > 0 ? longestGraceMs(this.#grace, this.#lastStepMs) : this.#grace.maxMs;
   }
@@ -102,17 +102,17 @@ export class Departure {
     if (this.#awaited.size === 0) return 0;
     const sinceMs = nowMs - this.#lastEndMs;
     const longestMs = this.#longestMs;
-    if (sinceMs >= longestMs) this.#awaited.expire();
-    // Queues whose next call usually comes after the longest wait do not count.
-    const awaited = this.#awaited.within(longestMs);
+    if (sinceMs >= longestMs) this.#awaited.expire(longestMs, nowMs);
+    const { count: awaited, leftMs } = this.#awaited.within(longestMs, nowMs);
     if (awaited === 0) return 0;
     const ready = forwards.length + projections.length + encodings.length;
-    // Without these, both groups may alternate for ever: neither is back in time for the other's step.
+    // Ready calls that come back too late for the next step make the wait worth more. Otherwise they and the awaited ones would miss each other's
+    // steps for ever.
     const slow = forwards.filter(({ queue: { responseMs } }) => responseMs !== undefined && responseMs > longestMs);
-    // Each call that comes was worth the wait for it, and the next one is to be judged anew.
+    // The last awaited call was worth the wait for it; the next one is judged anew.
     const quietMs = nowMs - Math.max(this.#lastEndMs, this.#lastCameMs);
     const graceLeftMs = graceMs(this.#grace, ready, awaited + slow.length, this.#lastStepMs) - quietMs;
-    return Math.max(0, Math.min(longestMs - sinceMs, graceLeftMs));
+    return Math.max(0, Math.min(longestMs - sinceMs, graceLeftMs, leftMs));
   }
 }
 

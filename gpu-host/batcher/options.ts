@@ -1,6 +1,6 @@
 import type { GracePolicy } from './policies/adaptive.ts';
 import type { BatchPolicy } from './policies/policy.ts';
-import type { BatchLimits } from './select.ts';
+import { type BatchLimits, DEFAULT_LIMITS } from './select.ts';
 import type { LatencyTargets } from './targets.ts';
 
 export interface BatcherOptions {
@@ -12,6 +12,11 @@ export interface BatcherOptions {
 }
 
 export const MAX_PRIORITY = 10;
+
+/** The limits of a batch. The `eager` policy sends each call alone. */
+export function limitsOf({ limits, policy }: BatcherOptions): BatchLimits {
+  return { ...DEFAULT_LIMITS, ...limits, ...(policy?.kind === 'eager' ? { maxCalls: 1 } : {}) };
+}
 
 export interface QueueOptions {
   /** Priorities of the queue are clamped to ±`maxPriority`; `MAX_PRIORITY` by default. */

@@ -339,3 +339,20 @@ test('two queues that fill the same page take no guess of each other', async () 
   }
   assert.deepEqual(told[0], told[1]);
 });
+
+test('under a policy that sends each call alone, no call joins a guessed step', async () => {
+  const device = new SteppedDevice();
+  await using host = await startTestHost({ wrap: device.wrap, model: { batchPolicy: { kind: 'eager' } } });
+  const connection = await host.connect();
+  const [one, other] = [1, 2].map(
+    (arrival) => new Stepper(connection.openInferlet({ id: `${arrival}`, maxPages: 20, arrival }), PROMPT),
+  ) as [Stepper, Stepper];
+  try {
+    for (const each of [one, other]) await device.endUntil(connection, each.step(PROMPT.length));
+    for (let i = 0; i < 8; i++) await device.endUntil(connection, Promise.all([one.step(), other.step()]));
+    assert.ok(device.guesses > 0);
+    assert.ok(device.batches.every(({ length }) => length === 1));
+  } finally {
+    device.free();
+  }
+});

@@ -77,7 +77,7 @@ interface Taken {
  * counts as empty. When all calls for a guessed step have come, the step after it is handed over.
  *
  * A step is guessed only if every call of the one before will probably go on so: a call that is left out would have to wait for it. Other calls
- * that can go by then join it, if all are such steps and their pages are in place.
+ * that can go by then join it if all are such steps and their pages are in place; if any is not, the guesses end.
  */
 export class GuessedSteps {
   readonly #context: ModelContext;
@@ -95,7 +95,10 @@ export class GuessedSteps {
     return this.#rows(parts.map(({ call, sequence }) => ({ before: call as StepCall, under: sequence })));
   }
 
-  /** Hands a guessed step over, unless someone else wants the device; a call that comes later waits for it. `own` is that of `isAlone`. */
+  /**
+   * Hands a guessed step over, with the ready calls that join it, unless someone else wants the device; a call that comes later waits for it.
+   * `own` is that of `isAlone`.
+   */
   handOver(rows: readonly NextStep[], own?: number): GuessedStep | undefined {
     if (rows.length === 0) return undefined;
     const joining = this.#joining(rows.map(queueOf), own);
@@ -103,18 +106,22 @@ export class GuessedSteps {
     return parts && new DeviceStep(this.#context.backend, [...rows, ...parts], true);
   }
 
-  /** The ready calls that may join the next step of these queues; undefined when someone else wants the device. */
+  /**
+   * The ready calls that are to join the next step of these queues: all of them, and none when no other call wants the device. Undefined when
+   * one of them cannot join, or when they are too many: then the next batch is chosen anew.
+   */
   #joining(queues: readonly HostQueue[], own?: number): readonly StepCall[] | undefined {
     if (this.#turns.isAlone(own)) return [];
     const { ready, limits } = this.#turns.batcher;
     const orders = new Set(queues.map(({ order }) => order));
     const joining: StepCall[] = [];
     for (const call of ready) {
-      if (orders.has(call.queue)) continue;
-      if (!(call instanceof StepCall) || !mayJoin(call)) return undefined;
+      // A queue of the step that has sent another call already does not go on as guessed.
+      if (!(call instanceof StepCall) || !mayJoin(call) || orders.has(call.queue)) return undefined;
       joining.push(call);
     }
-    if (joining.length === 0 || queues.length + joining.length > limits.maxCalls) return undefined;
+    const most = Math.min(limits.maxCalls, limits.maxTokens);
+    if (joining.length === 0 || queues.length + joining.length > most) return undefined;
     return this.#turns.isAlone(ready.length) ? joining : undefined;
   }
 
@@ -199,7 +206,7 @@ export class GuessedSteps {
 
   /** Prepares the calls that have come, if they ask for what was guessed. Other calls stay ready for the next batch. */
   #take({ parts }: GuessedStep, awaited: Awaited): Taken[] {
-    // An inferlet whose pages are full allocates one right before its call.
+    // An inferlet whose pages are full allocates one right before its call. With a page at hand, that does not wait until the batch ends.
     for (const queue of parts.map(queueOf)) {
       const { front } = queue.order;
       if (front instanceof MemoryCall && front.allocatesPage) this.#turns.spares.spare(queue);

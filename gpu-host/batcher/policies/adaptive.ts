@@ -16,7 +16,7 @@ export const longestGraceMs = (policy: GracePolicy, lastStepMs: number): number 
   Math.min(policy.maxMs, policy.stepShare * lastStepMs);
 
 /**
- * Longest useful wait for one more call, in milliseconds.
+ * Longest useful wait for one more call, in milliseconds from the end of the last step, or from the last awaited call that came.
  *
  * Waiting costs the `ready` calls the wait; going costs each `losing` call a whole step: the awaited ones, which miss this step, and those
  * ready ones that come back too late for the next. So the wait is worth the step's duration times losing / ready, and is cut at the

@@ -16,7 +16,8 @@
 // L1 may hold lines of an earlier step's tables.
 //
 // Products call letNextBegin only after their wait. So when the kernel after a product begins, every block of the product has waited, and all kernels
-// before the product have ended: that kernel may read past L1 what they wrote, and write what they read, before its own wait (low-rank.cu does).
+// before the product have ended: that kernel and those after it may read past L1 what they wrote, and write what they read, before their own wait
+// (low-rank.cu and attention-item.h do).
 // linear-finish.cu, which lets the next kernel begin at once, keeps this promise because it follows a product that does.
 //
 // Copies, events and launches without the attribute (LAUNCH, cuBLASLt) wait for all preceding work of the stream, as usual, and a chained kernel

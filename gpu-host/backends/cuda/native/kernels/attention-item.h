@@ -27,7 +27,7 @@ struct Arguments {
 // begins, because the kernel before the previous one is a product or comes later than one (launch.h). So a block fetches its first item, and looks up
 // where its keys are, while the previous kernel still runs. These loads bypass L1 (__ldcg): L1 may hold lines of an earlier step's tables until the
 // grid dependency wait.
-// `run(item, wait, claim, computed)`: all threads call `wait()` before they access any memory but the item and the slots. They call `claim()` once,
+// `run(item, wait, claim, computed)`: all threads call `wait()` before they access any global memory but the item and the slots. They call `claim()` once,
 // after they have issued the item's first loads, so that the counter's latency is hidden, and then `computed()`, when only results are left to be
 // written: after the block's last item the next kernel may begin.
 template <typename Run>
