@@ -116,9 +116,10 @@ export class GuessedSteps {
     const orders = new Set(queues.map(({ order }) => order));
     const joining: StepCall[] = [];
     for (const call of ready) {
-      // A queue of the step that has sent another call already does not go on as guessed.
-      if (!(call instanceof StepCall) || !mayJoin(call) || orders.has(call.queue)) return undefined;
-      joining.push(call);
+      const isOwn = orders.has(call.queue);
+      // A queue whose step is still under way, and that has sent another call already, does not go on as guessed.
+      if (isOwn ? own === undefined : !(call instanceof StepCall) || !mayJoin(call)) return undefined;
+      if (!isOwn) joining.push(call as StepCall);
     }
     const most = Math.min(limits.maxCalls, limits.maxTokens);
     if (joining.length === 0 || queues.length + joining.length > most) return undefined;
