@@ -16,7 +16,7 @@ import type { Payer } from './meter.ts';
 import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
 import { RunCall } from './run.ts';
 import { rowsAhead } from './run-ahead.ts';
-import { checked, sequenceOf } from './sequence-of.ts';
+import { checkedSequence, sequenceOf } from './sequence-of.ts';
 import type { StepStats } from './stats.ts';
 
 /** The engine, as the batch runner sees it. */
@@ -139,7 +139,7 @@ export class BatchRunner {
     for (const row of rowsAhead(parts.map(rowOf), RUN_WINDOW_TOKENS)) {
       const { call, grant } = parts[row] as StepPart;
       if (!(call instanceof RunCall)) throw new Error('only runs go on');
-      this.#try(call, () => prepared.push({ call, grant, sequence: checked(call.prepareAhead(row), backend) }));
+      this.#try(call, () => prepared.push({ call, grant, sequence: checkedSequence(call.prepareAhead(row), backend) }));
     }
     return prepared.length > 0 ? new DeviceStep(backend, prepared, true) : undefined;
   }

@@ -19,7 +19,7 @@ const MOST_STEPS = 256;
 export interface EngineTurns {
   /**
    * True when nothing but the calls of the batch wants the device or the memory, and no other call is expected soon. With `own`: when at most
-   * as many other calls can go, whatever is expected.
+   * `own` other calls can go, whatever is expected.
    */
   isAlone(own?: number): boolean;
   /** A step has ended, and one of `rows` inputs has begun: sends the results, and reads the frames that have arrived. */

@@ -9,11 +9,11 @@ export function sequenceOf(call: DeviceCall, tokens: number, backend: Backend): 
   call.hostQueue.checkGoesOn();
   const { adapter } = call;
   const prepared = call.prepare(tokens);
-  return checked(adapter ? { ...prepared, adapter } : prepared, backend);
+  return checkedSequence(adapter ? { ...prepared, adapter } : prepared, backend);
 }
 
 /** The sequence, if the device can take it. @throws InvalidInput */
-export function checked(sequence: SequenceInput, backend: Backend): SequenceInput {
+export function checkedSequence(sequence: SequenceInput, backend: Backend): SequenceInput {
   if (backend.checksSlots) checkInputs(backend.config, sequence);
   else checkSequence(backend.config, backend.pageSize * backend.pageCount, sequence);
   return sequence;

@@ -4,7 +4,7 @@ import type { HostQueue } from './space.ts';
 
 /**
  * Pages for the next allocations of inferlets whose pages are full, so that the slots of their next steps are known before the allocations
- * come. A page that was not allocated goes back when the batch ends.
+ * come, and an allocation that has come need not wait until the batch ends. A page that was not allocated goes back then.
  */
 export class SparePages {
   readonly #memory: Pick<DeviceMemory, 'spare' | 'pool'>;

@@ -1,6 +1,6 @@
 /**
- * Greedy decoding in one of five ways, for `pie bench generate`: fills a context, sends a message when ready, waits for the client's
- * message, decodes, and reports when decoding began (ms since 1970) and how long it took.
+ * Greedy decoding in one of five ways, for `pie bench generate` and for the platform's tax on a card: fills a context, sends a message when
+ * ready, waits for the client's message, decodes, and reports when decoding began (ms since 1970) and how long it took.
  */
 import { allocateEmbeds, allocatePages, pageSize } from 'pie:inferlet/allocate@0.1.0';
 import { forward } from 'pie:inferlet/forward@0.1.0';
