@@ -30,7 +30,7 @@ export class AwaitedQueues {
     this.#queues.delete(queue);
   }
 
-  /** The number of these queues that are usually back within `ms` and not late, and the milliseconds until the last of them is. */
+  /** The number of these queues that are usually back within `ms` and not late yet, and the milliseconds until all of them are late. */
   within(ms: number, nowMs: number): { readonly count: number; readonly leftMs: number } {
     let count = 0;
     let lastMs = 0;

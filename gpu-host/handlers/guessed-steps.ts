@@ -179,7 +179,7 @@ export class GuessedSteps {
   /** Hands over the step after a guessed one, unless someone else wants the device. All calls of the guessed one have come. */
   #goOn({ parts }: GuessedStep, own?: number): GuessedStep | undefined {
     // Before the rows are made: they may take frames.
-    if (!this.#joining(parts.map(queueOf), own) || !parts.every(mayGoOn)) return undefined;
+    if (!this.#joining(parts.map(queueOf), own) || !parts.every(isSteady)) return undefined;
     const steps = parts.map((part) =>
       part instanceof NextStep
         ? { before: part, under: part.prepared }
@@ -310,7 +310,7 @@ function joinedOf({ parts }: GuessedStep): readonly Taken[] {
   return parts.flatMap((part, row) => (part instanceof NextStep ? [] : [{ guess: undefined, row, part }]));
 }
 
-/** True when the step after this one can be guessed. */
-function mayGoOn(part: NextStep | StepPart): boolean {
+/** True when the inferlet of this part will probably go on so. */
+function isSteady(part: NextStep | StepPart): boolean {
   return part instanceof NextStep || part.call.hostQueue.trail.isSteady;
 }

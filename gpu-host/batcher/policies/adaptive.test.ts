@@ -118,7 +118,7 @@ test('quick clients that are away now and then cost the others little', () => {
   assert.ok(rate >= 1.14 * without, `${rate} calls a millisecond, ${without} without any wait`);
 });
 
-test('a call of a queue that nobody waits for prolongs no wait', () => {
+test('a call that the device does not wait for prolongs no wait', () => {
   const batcher = new Batcher();
   const [ready, awaited, other] = [0, 1, 2].map(() => batcher.openQueue(new Scoreboard())) as [
     BatchQueue,

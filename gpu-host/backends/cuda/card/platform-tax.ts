@@ -20,8 +20,8 @@ import { Platform, ROOT } from '#test/harness/platform.ts';
 import { SHAPES, writeRandomShape } from './random-shape.ts';
 
 /**
- * The ways to decode, and the aim of each: most time per token over the step's. A guest sees every token of `fused` and `paged`; of the
- * latter, it allocates page after page, and the pages of inferlets end at different steps. Runs decode on the device.
+ * The ways to decode, and the aim of each: most time per token over the step's. Guests see every token of `fused` and `paged`. In
+ * `paged` they allocate page after page, and their pages end at different steps. Runs decode on the device.
  */
 const AIMS = { fused: 1.06, paged: 1.06, 'run-ahead': 1.02 } as const;
 const WAYS = Object.keys(AIMS) as (keyof typeof AIMS)[];
