@@ -1,11 +1,12 @@
 import type { Backend, SequenceInput } from '../backends/backend.ts';
 import { checkInputs, checkSequence } from '../backends/check.ts';
+import { fault } from '../memory/fault.ts';
 import type { DeviceCall } from './call.ts';
 
 /** The call's next `tokens` inputs, as they go to the device. @throws CallFault, or CallHeld when there is no memory */
 export function sequenceOf(call: DeviceCall, tokens: number, backend: Backend): SequenceInput {
   // Making room for an earlier call may have ended this call's inferlet.
-  if (call.hostQueue.space.closed) throw new Error('the inferlet has ended');
+  if (call.hostQueue.space.closed) throw fault('cancelled', 'the inferlet has ended');
   call.hostQueue.checkGoesOn();
   const { adapter } = call;
   const prepared = call.prepare(tokens);

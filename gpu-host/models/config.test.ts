@@ -49,6 +49,12 @@ describe('parseConfig', () => {
     assert.equal(config.kvHeads, 8);
   });
 
+  it('leaves out tokens that the vocabulary does not have', () => {
+    const { vocab_size } = llama;
+    const config = parseConfig({ ...llama, bos_token_id: vocab_size, eos_token_id: [2, vocab_size] });
+    assert.deepEqual([config.bosTokenId, config.eosTokenIds], [null, [2]]);
+  });
+
   it('fills in what older files leave out', () => {
     const { head_dim, num_key_value_heads, rope_scaling, rope_theta, tie_word_embeddings, eos_token_id, ...old } =
       llama;

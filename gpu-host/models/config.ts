@@ -159,7 +159,7 @@ export function parseConfig(json: unknown, generation: unknown = {}): ModelConfi
     tiedEmbeddings: file.tie_word_embeddings ?? false,
     attentionBias: family === 'qwen2',
     queryKeyNorm: family === 'qwen3',
-    bosTokenId: file.bos_token_id ?? null,
+    bosTokenId: tokensOf(file, file.bos_token_id)[0] ?? null,
     eosTokenIds: endTokens(file, generation),
   };
 }
@@ -300,8 +300,13 @@ function ropeScalingOf({ field, values }: Rope): ModelConfig['ropeScaling'] {
 
 function endTokens(file: ConfigFile, generation: unknown): number[] {
   const extra = z.looseObject({ eos_token_id: configSchema.shape.eos_token_id }).safeParse(generation);
-  const ids = [file.eos_token_id ?? [], (extra.success ? extra.data.eos_token_id : null) ?? []].flat();
-  return [...new Set(ids)].filter((id) => id < file.vocab_size);
+  const more = extra.success ? extra.data.eos_token_id : null;
+  return [...new Set([...tokensOf(file, file.eos_token_id), ...tokensOf(file, more)])];
+}
+
+/** The ids that the vocabulary has. Some repositories name tokens that their model has no row for. */
+function tokensOf({ vocab_size }: ConfigFile, ids: number | readonly number[] | null | undefined): number[] {
+  return [ids ?? []].flat().filter((id) => id < vocab_size);
 }
 
 function malformed(what: string, error: z.ZodError): ModelError {

@@ -240,6 +240,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
         [named, 7, null, [8, 2], bytes],
         [named, 7, null, [8, 2], behind],
         [{}, 7, 7, [8]],
+        [{}, 1_000_000, null, [8]],
         [{ bos_token: null }, 7, null, [8, 7]],
       ] as const) {
         await writeFile(join(copy, 'tokenizer.json'), JSON.stringify({ ...json, post_processor }));

@@ -156,7 +156,8 @@ function build(
   // `"add_bos_token": false`, and SmolLM2's has a post-processor that adds nothing. The token still ends a text, and templates may name it.
   const begins =
     settings.bos_token !== null && (settings.add_bos_token ?? putsSpecialFirst(json.post_processor) ?? true);
-  const bosId = idOf(settings.bos_token) ?? ids[0]?.bos_token_id ?? null;
+  const configured = ids[0]?.bos_token_id ?? null;
+  const bosId = idOf(settings.bos_token) ?? (configured !== null && configured < vocabularySize ? configured : null);
   const ends = [idOf(settings.eos_token), ...ids.flatMap(({ eos_token_id }) => eos_token_id ?? null)];
   if (!begins) ends.push(bosId);
   const render =

@@ -33,6 +33,7 @@ test('the steps follow each other, and sums lie within the program', () => {
     ],
   );
   assert.deepEqual(stepsOf(state({ usage }), []), [], 'its events are kept no more');
+  assert.equal(stepsOf(state(), events)[2]?.note, '0 calls', 'its first call was cancelled');
 });
 
 test('the waits for a person are not part of the queue, and sums are those of all attempts', () => {

@@ -77,7 +77,7 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
     { name: 'Instance', note: [coldStart ? 'cold' : 'warm', ...parts].join(', '), fromMs: begunMs, toMs: readyMs },
     {
       name: 'Program',
-      note: `${number(usage('calls'))} calls${firstCallMs === undefined ? '' : `, the first after ${duration(firstCallMs)}`}`,
+      note: `${number(usage('calls'))} calls${firstCallMs === undefined || usage('calls') === 0 ? '' : `, the first after ${duration(firstCallMs)}`}`,
       fromMs: readyMs,
       toMs: endMs,
     },
