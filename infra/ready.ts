@@ -1,3 +1,4 @@
+import { flushCompileCache } from 'node:module';
 import { beatToSupervisor } from './heartbeat.ts';
 
 /** The line that a process of the platform prints once on its standard output when it can take work. */
@@ -9,9 +10,13 @@ export interface ReadyLine {
   readonly detail?: Record<string, unknown>;
 }
 
-/** Tells the supervisor that this process is ready. From then on the process beats and the supervisor watches it. */
+/**
+ * Tells the supervisor that this process is ready. From then on the process beats and the supervisor watches it. Also keeps the compiled code
+ * for the next start: without this, Node keeps it when the process exits, and a process that is killed would leave none.
+ */
 export function announceReady(info: Omit<ReadyLine, 'ready'> = {}): void {
   beatToSupervisor();
+  flushCompileCache();
   process.stdout.write(`${JSON.stringify({ ready: true, ...info })}\n`);
 }
 

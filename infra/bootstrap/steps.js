@@ -81,7 +81,6 @@ const OWN_PROCESS = {
 
 /** Tests that share a process, which loads their sources once: that takes longer than most of these tests. */
 const LIGHT = [
-  'scheduler/!(runtimes)/**/*.test.ts',
   'functions/sdk/src/!(combined-options|core|healing|jump).test.ts',
   'functions/sdk/src/workflow/!(device).test.ts',
   'gateway/@(app|client|node|worker)/**/*.test.ts',
@@ -128,6 +127,16 @@ const FUNCTIONS_A_TO_K = {
     'functions/sdk/src/workflow/device.test.ts',
     'test/compat/*.test.ts',
   ],
+};
+/**
+ * These tests wait half of their time. Behind the tests of the rooms they left a core idle; beside the functions they cost little.
+ * @type {Step}
+ */
+const SCHEDULER = {
+  title: 'Tests of the scheduler, in one process',
+  minutes: LONGER * 8,
+  args: SHARED,
+  files: ['scheduler/!(runtimes)/**/*.test.ts'],
 };
 /** @type {Step} */
 const FUNCTIONS_L_TO_Z = {
@@ -227,8 +236,8 @@ export const STEPS = [
     args: tests(1),
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
   },
-  // In lanes behind the rooms these took longer: four busy processes share two cores no better than three.
-  { ...FUNCTIONS_A_TO_K, beside: [FUNCTIONS_L_TO_Z, ATTACKS_AND_FAULTS] },
+  // In lanes behind the rooms, the functions took longer: four busy processes share two cores no better than three.
+  { ...FUNCTIONS_A_TO_K, beside: [FUNCTIONS_L_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER] },
   {
     title: 'Tests of the whole',
     minutes: LONGER * 18,
