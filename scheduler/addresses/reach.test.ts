@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { NetworkInterfaceInfo } from 'node:os';
 import { test } from 'node:test';
 import { Reach, RefusedAddress } from './reach.ts';
 
@@ -20,6 +21,26 @@ test('addresses() returns public addresses only, and all addresses of a host tha
     await assert.rejects(addresses(url), RefusedAddress, url);
   const inside = new Reach({ lookup: async () => [{ address: '192.168.0.1', family: 4 }] });
   await assert.rejects(inside.addresses(new URL('https://example.com/'), 'a', signal), RefusedAddress);
+});
+
+test('the public addresses of this machine are not reached, unless the operator lists them', async () => {
+  const interfaces = () => ({
+    eth0: ['8.8.8.8', '2620:fe::fe'].map((address) => ({ address }) as NetworkInterfaceInfo),
+    gone: undefined,
+  });
+  const lookup = async () => [
+    { address: '8.8.8.8', family: 4 },
+    { address: '9.9.9.9', family: 4 },
+  ];
+  const reach = new Reach({ privateHosts: [{ host: '8.8.8.8:8080' }], interfaces, lookup });
+  const addresses = async (url: string) =>
+    (await reach.addresses(new URL(url), 'a', signal)).map(({ address }) => address);
+  for (const url of ['http://8.8.8.8/', 'http://[2620:fe:0::fe]/']) {
+    await assert.rejects(addresses(url), RefusedAddress, url);
+    assert.equal(reach.refuses(new URL(url), 'a'), true);
+  }
+  assert.deepEqual(await addresses('http://8.8.8.8:8080/'), ['8.8.8.8']);
+  assert.deepEqual(await addresses('https://example.com/'), ['9.9.9.9']);
 });
 
 test('refuses() rejects a URL with a private address and accepts any host name', () => {

@@ -2,6 +2,7 @@ import type { LookupAddress } from 'node:dns';
 import { lookup, Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { hostMatches } from '../functions/grants.ts';
+import { OwnAddresses, type ReadInterfaces } from './own.ts';
 import { isPublicAddress } from './public.ts';
 
 /** Resolves the addresses of a host name. The signal aborts when the caller no longer waits. */
@@ -15,7 +16,7 @@ export class RefusedAddress extends Error {
   override readonly name = 'RefusedAddress';
 }
 
-/** A host that may be reached although its addresses are private. */
+/** A host that may be reached although its addresses are private, or those of this machine. */
 export interface PrivateHost {
   /** `tools.internal` (any port), `tools.internal:8080`, `*.internal`, `[::1]:8080`. */
   readonly host: string;
@@ -30,18 +31,25 @@ export interface ReachOptions {
   readonly option?: string;
   /** Resolves names. The default is the system's resolver for private hosts and DNS for all others. */
   readonly lookup?: Lookup | undefined;
+  /** Reads this machine's interfaces; the system's call by default. */
+  readonly interfaces?: ReadInterfaces | undefined;
 }
 
-/** Decides which addresses the platform connects to for a tenant's URL: public ones, and private hosts that the operator allows. */
+/**
+ * Decides which addresses the platform connects to for a tenant's URL: public ones of other machines, and private hosts that the operator
+ * allows.
+ */
 export class Reach {
   readonly #privateHosts: readonly PrivateHost[];
   readonly #option: string;
   readonly #lookup: Lookup | undefined;
+  readonly #own: OwnAddresses;
 
-  constructor({ privateHosts = [], option = '[http] private_hosts', lookup: own }: ReachOptions = {}) {
+  constructor({ privateHosts = [], option = '[http] private_hosts', lookup: own, interfaces }: ReachOptions = {}) {
     this.#privateHosts = privateHosts;
     this.#option = option;
     this.#lookup = own;
+    this.#own = new OwnAddresses(interfaces);
   }
 
   /** True when the operator allows a tenant the host of a URL. */
@@ -54,7 +62,7 @@ export class Reach {
   /** True when a URL contains an address that may not be reached; a host name is checked only after it is resolved. */
   refuses(url: URL, tenant: string): boolean {
     const hostname = bare(url);
-    return isIP(hostname) !== 0 && !this.trusts(url, tenant) && !isPublicAddress(hostname);
+    return isIP(hostname) !== 0 && !this.trusts(url, tenant) && !this.#isOutside(hostname);
   }
 
   /**
@@ -67,11 +75,15 @@ export class Reach {
     const trusted = this.trusts(url, tenant);
     const family = isIP(hostname);
     const found = family !== 0 ? [{ address: hostname, family }] : await this.#resolve(hostname, trusted, signal);
-    const allowed = trusted ? found : found.filter(({ address }) => isPublicAddress(address));
+    const allowed = trusted ? found : found.filter(({ address }) => this.#isOutside(address));
     if (allowed.length > 0) return allowed;
     throw new RefusedAddress(
-      `${url.hostname} has no public address; the platform's operator can allow it (pie.toml: ${this.#option})`,
+      `${url.hostname} has no public address outside this machine; the platform's operator can allow it (pie.toml: ${this.#option})`,
     );
+  }
+
+  #isOutside(address: string): boolean {
+    return isPublicAddress(address) && !this.#own.has(address);
   }
 
   #resolve(hostname: string, trusted: boolean, signal: AbortSignal): Promise<readonly LookupAddress[]> {

@@ -15,7 +15,7 @@ export function webhookFault(text: string, tenant: string, reach: Reach): string
   if (url.username !== '' || url.password !== '') return 'it holds credentials; check the signature instead';
   if (reach.trusts(url, tenant)) return null;
   if (url.protocol === 'http:') return 'it is not https';
-  if (reach.refuses(url, tenant)) return `${url.hostname} is not an address of the public internet`;
+  if (reach.refuses(url, tenant)) return `${url.hostname} is not a public address outside this machine`;
   if (/(^|\.)localhost\.?$/.test(url.hostname)) return 'localhost is this machine';
   return null;
 }
