@@ -129,7 +129,7 @@ const FUNCTIONS_A_TO_K = {
   ],
 };
 /**
- * These tests wait half of their time. Behind the tests of the rooms they left a core idle; beside the functions they cost little.
+ * These tests wait most of their time. At the end of the tests of the rooms they left both cores idle; beside the functions they cost little.
  * @type {Step}
  */
 const SCHEDULER = {
@@ -137,6 +137,12 @@ const SCHEDULER = {
   minutes: LONGER * 8,
   args: SHARED,
   files: ['scheduler/!(runtimes)/**/*.test.ts'],
+  next: {
+    title: 'Tests of runtimes that the scheduler knows',
+    minutes: LONGER * 5,
+    args: tests(1),
+    files: ['scheduler/runtimes/*.test.ts'],
+  },
 };
 /** @type {Step} */
 const FUNCTIONS_L_TO_Z = {
@@ -206,7 +212,6 @@ export const STEPS = [
       'index-host/*.test.ts',
       'infra/@(bootstrap|systemd)/*.test.ts',
       'infra/supervisor/supervisor.test.ts',
-      'scheduler/runtimes/*.test.ts',
       'runtime/*.test.ts',
       'runtime/@(artifact-files|sandboxes)/**/*.test.ts',
       'runtime/build/@(artifact|component|native)/*.test.ts',
