@@ -16,7 +16,12 @@ export async function runProgram(
     // A process group of its own, like every child of the supervisor: only the supervisor handles Ctrl-C.
     detached: true,
     stdio: ['ignore', options.output === 'inherit' ? 'inherit' : 'ignore', 'inherit'],
-    env: { ...process.env, PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host },
+    env: {
+      ...process.env,
+      // The program works on this platform, whichever one the operator's shell names for its commands.
+      ...{ PIE_URL: undefined, PIE_API_KEY: undefined },
+      ...{ PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host },
+    },
   });
   if (options.background === true && child.pid !== undefined) yieldTime(child.pid);
   const abort = () => child.kill('SIGTERM');

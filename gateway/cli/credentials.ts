@@ -15,7 +15,10 @@ export function credentialsFile(environment: NodeJS.ProcessEnv = process.env): s
   return path.join(home(environment), 'credentials.json');
 }
 
-/** Address and key: `PIE_URL` and `PIE_API_KEY`, else the home's credentials.json. Throws {@link Failure} when neither exists. */
+/**
+ * Address and key: `PIE_URL` and `PIE_API_KEY`. The home's credentials.json supplies the one that is not set, but its key only for its own
+ * address: another platform must not get it. Throws {@link Failure} when one of the two is missing.
+ */
 export function findCredentials(environment: NodeJS.ProcessEnv = process.env): Credentials {
   const { PIE_URL: url, PIE_API_KEY: apiKey } = environment;
   if (url && apiKey) return { url: validUrl(url, 'PIE_URL'), apiKey, source: 'PIE_URL' };
@@ -25,16 +28,25 @@ export function findCredentials(environment: NodeJS.ProcessEnv = process.env): C
     throw new Failure('No address and API key of a platform were found.', {
       exitCode: EXIT.unreachable,
       code: 'no-credentials',
-      why: `${file} does not exist${url ? ' and PIE_API_KEY is not set' : ''}.`,
+      why: `${file} does not exist${url ? ' and PIE_API_KEY is not set' : apiKey ? ' and PIE_URL is not set' : ''}.`,
       advice: 'Start the platform here with `npm start` (or `pie up`), or set PIE_URL and PIE_API_KEY of another one.',
     });
   }
-  return {
-    url: validUrl(url || stored.url, url ? 'PIE_URL' : file),
-    apiKey: apiKey || stored.apiKey,
-    source: url ? 'PIE_URL' : file,
-  };
+  const storedUrl = validUrl(stored.url, file);
+  if (!url) return { url: storedUrl, apiKey: apiKey || stored.apiKey, source: file };
+  if (placeOf(validUrl(url, 'PIE_URL')) !== placeOf(storedUrl)) {
+    throw new Failure('PIE_API_KEY is not set for the platform at PIE_URL.', {
+      exitCode: EXIT.unreachable,
+      code: 'no-credentials',
+      why: `The key in ${file} belongs to ${storedUrl}.`,
+      advice: `Set PIE_API_KEY to a key of ${url}, or unset PIE_URL to use the platform of this home.`,
+    });
+  }
+  return { url: validUrl(url, 'PIE_URL'), apiKey: stored.apiKey, source: 'PIE_URL' };
 }
+
+/** Scheme, host and port, equal for both names of this machine's loopback address. */
+const placeOf = (url: string): string => new URL(url).origin.replace('//localhost', '//127.0.0.1');
 
 function readCredentials(file: string): { url: string; apiKey: string } | null {
   let text: string;

@@ -68,35 +68,39 @@ export async function main(args: readonly string[]): Promise<number> {
 }
 
 async function pull(names: readonly string[], options: PullFlags): Promise<void> {
-  for (const name of names) {
-    try {
-      await pullOne(name, options);
-    } catch (error) {
-      // Not every error names its model.
-      if (names.length > 1 && !options.json) process.stderr.write(`${printable(name)} could not be pulled:\n`);
-      throw error;
-    }
-  }
-}
-
-async function pullOne(name: string, options: PullFlags): Promise<void> {
   const interrupt = new AbortController();
   const onSignal = () => interrupt.abort();
   process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
+  try {
+    for (const name of names) {
+      if (interrupt.signal.aborted)
+        throw new ModelError('cancelled', `${name} was not pulled: the command was interrupted`);
+      await pullOne(name, options, interrupt.signal);
+    }
+  } finally {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+  }
+}
+
+async function pullOne(name: string, options: PullFlags, signal: AbortSignal): Promise<void> {
   const progress = process.stderr.isTTY && !options.json ? barProgress(name) : lineProgress(name, !options.json);
   try {
     const { directory, cached } = await pullModel(name, {
       onProgress: progress.update,
-      signal: interrupt.signal,
+      signal,
       force: options.force ?? false,
       ...(options.kind && { kind: options.kind }),
     });
     progress.stop();
     if (options.json) print(JSON.stringify({ name, directory, cached }));
     else print(cached ? `${name} is here already: ${directory}` : `${name} is ready: ${directory}`);
+  } catch (error) {
+    progress.stop();
+    // Not every error names its model.
+    if (!options.json) process.stderr.write(`${printable(name)} could not be pulled:\n`);
+    throw error;
   } finally {
     progress.stop();
-    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
   }
 }
 

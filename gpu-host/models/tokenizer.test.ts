@@ -240,7 +240,6 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
         [named, 7, null, [8, 2], bytes],
         [named, 7, null, [8, 2], behind],
         [{}, 7, 7, [8]],
-        [{}, 1_000_000, null, [8]],
         [{ bos_token: null }, 7, null, [8, 7]],
       ] as const) {
         await writeFile(join(copy, 'tokenizer.json'), JSON.stringify({ ...json, post_processor }));
@@ -249,6 +248,15 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
         const { special } = await loadTokenizer(copy);
         assert.deepEqual([special.bos, special.eos], [bos, eos]);
       }
+      await writeFile(join(copy, 'tokenizer_config.json'), '{}');
+      const strange = { vocab_size: 100, bos_token_id: 100, eos_token_id: [8, 100, -1], pad_token_id: -1 };
+      await writeFile(join(copy, 'config.json'), JSON.stringify(strange));
+      const { special } = await loadTokenizer(copy);
+      assert.deepEqual(
+        [special.bos, special.eos, special.pad],
+        [null, [8], null],
+        'tokens that the model has no row for',
+      );
     } finally {
       await rm(copy, { recursive: true, force: true });
     }

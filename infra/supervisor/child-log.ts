@@ -13,7 +13,7 @@ export class ChildLog {
   readonly #file: string;
   readonly #report: (problem: string) => void;
   #stream: WriteStream | undefined;
-  /** Reason of the last failure, while the file is closed for it. */
+  /** Reason of the last failure, until a note about the missing lines is in the file. */
   #failure: string | undefined;
   #retryAtMs = 0;
   #lost = 0;
@@ -33,12 +33,16 @@ export class ChildLog {
     }
     if (this.#lost > 0) {
       const why = this.#failure ?? 'the disk was too slow';
-      this.#stream.write(`${new Date().toISOString()} (${this.#lost} lines are missing here: ${why})\n`, (error) => {
-        if (!error) this.#failure = undefined;
-      });
+      const noted = this.#lost;
       this.#lost = 0;
+      this.#stream.write(`${new Date().toISOString()} (${noted} lines are missing here: ${why})\n`, (error) => {
+        if (error) this.#lost += noted;
+        else this.#failure = undefined;
+      });
     }
-    this.#stream.write(text);
+    this.#stream.write(text, (error) => {
+      if (error) this.#lost++;
+    });
   }
 
   /** Writes the waiting lines and closes the file. */
@@ -59,7 +63,6 @@ export class ChildLog {
       this.#failure = error.message;
       this.#stream = undefined;
       this.#retryAtMs = performance.now() + REOPEN_MS;
-      this.#lost++;
     });
     return stream;
   }

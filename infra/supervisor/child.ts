@@ -19,11 +19,11 @@ export interface ChildSpec {
   /** `line`: the child prints a ready line. A function: a probe that resolves when the child is ready. */
   readonly ready: 'line' | ((signal: AbortSignal) => Promise<void>);
   readonly readyTimeoutMs: number;
-  /** `signal`: send SIGTERM. `lifeline`: close the child's standard input. */
+  /** `signal`: send SIGTERM. `lifeline`: close the child's standard input, which a watched child's beats come on. */
   readonly stop: 'signal' | 'lifeline';
   /** Time until SIGKILL follows. */
   readonly stopTimeoutMs: number;
-  /** The child beats once it is ready; the supervisor kills it when its silence exceeds these limits. */
+  /** From its ready line on, the child sends beats; the supervisor kills it when it is silent for longer than these limits. */
   readonly watch?: WatchLimits;
 }
 
@@ -120,11 +120,9 @@ export class Child {
     const late = once(deadline, 'abort').then(() => {
       throw this.#failure(`was not ready after ${this.spec.readyTimeoutMs / 1000} s`);
     });
-    late.catch(() => undefined); // After a lost race, this rejection has no handler.
     const died = this.exited.then((why) => {
       throw this.#failure(`ended while starting (${why})`);
     });
-    died.catch(() => undefined);
     try {
       const line = await Promise.race([waiting, died, late]);
       this.#watch();
@@ -143,7 +141,7 @@ export class Child {
   async stop(): Promise<void> {
     if (this.#process.exitCode !== null || this.#process.signalCode !== null || this.pid === undefined) return;
     this.#endWatch();
-    if (this.spec.stop === 'lifeline') this.#process.stdin?.end();
+    if (this.spec.stop === 'lifeline') (this.#beats ?? this.#process.stdin)?.end();
     else this.#process.kill('SIGTERM');
     const timer = setTimeout(() => this.kill(), this.spec.stopTimeoutMs);
     try {

@@ -257,6 +257,9 @@ test('a full disk costs lines of a log, but neither the child nor the supervisor
     // The log opens the file again after some seconds.
     const isBack = () => /lines are missing here: ENOSPC.*\n.*line \d+\n/.test(readFileSync(file, 'utf8'));
     while (!existsSync(file) || !isBack()) await sleep(50);
+    const [, missing, next] =
+      /\((\d+) lines are missing here: ENOSPC.*\n.*line (\d+)\n/.exec(readFileSync(file, 'utf8')) ?? [];
+    assert.equal(Number(missing), Number(next) + 1, 'the ready line, and all lines before the next one');
     assert.equal(supervisor.pids().talker, talker, 'the child went on');
   } finally {
     await supervisor.stop([]);

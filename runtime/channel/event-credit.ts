@@ -43,14 +43,28 @@ export class EventCredit {
     this.#pending = Math.max(0, this.#pending - bytes);
   }
 
-  /** Returns, once, the call that reports the number of dropped lines; null for none. */
+  /** Returns the credit of an event for which the queue has no room. Returns `dropped` for a log line, which counts as dropped. */
+  unsent(call: ChannelCall, args: readonly unknown[]): 'dropped' | null {
+    this.written(eventBytes(args) + EVENT_COST);
+    if (call.interface !== 'runtime') return null;
+    this.#droppedLines++;
+    return 'dropped';
+  }
+
+  /** The call that reports the number of dropped lines; null for none. Call `reported` when it has been sent. */
   droppedLine(): { readonly index: number; readonly args: readonly unknown[] } | null {
     const index = callNumber('runtime', 'log');
     if (this.#droppedLines === 0 || index === undefined) return null;
-    const text = `${this.#droppedLines} log lines were dropped: too many were waiting to be written`;
+    return {
+      index,
+      args: ['warn', `${this.#droppedLines} log lines were dropped: too many were waiting to be written`],
+    };
+  }
+
+  /** Takes credit for the report, and counts from 0 again. */
+  reported(args: readonly unknown[]): void {
     this.#droppedLines = 0;
-    this.#pending += Buffer.byteLength(text) + EVENT_COST;
-    return { index, args: ['warn', text] };
+    this.#pending += eventBytes(args) + EVENT_COST;
   }
 }
 

@@ -19,27 +19,30 @@ export class ResourceTable implements Handles {
   /** @throws ChannelFault when a new resource cannot have this number */
   check(number: number): void {
     if (this.#held.has(number)) {
-      throw new ChannelFault('bad-number', `the sandbox used the handle ${number}, which it holds, for a new resource`);
+      throw new ChannelFault('bad-number', `the sandbox used the number ${number}, which it holds, for a new resource`);
     }
     if (this.#held.size >= MAX_NUMBERS) {
       throw new ChannelFault('too-much-in-flight', `an invocation holds more than ${MAX_NUMBERS} resources`);
     }
   }
 
+  /** Adds a resource of kind `resource`, an index of `CHANNEL_RESOURCES`. Call `check` first. */
   add(resource: number, number: number, value: unknown): void {
     this.#held.set(number, { resource, value });
   }
 
+  /** @throws ChannelFault `bad-number` when `number` is not a resource of this kind */
   get(resource: number, number: number): unknown {
     const held = this.#held.get(number);
     if (held?.resource === resource) return held.value;
     const what = CHANNEL_RESOURCES[resource];
     throw new ChannelFault(
       'bad-number',
-      `the sandbox named ${number}, which is not a handle of ${what} in this invocation`,
+      `the sandbox named ${number}, which is not the number of a ${what} in this invocation`,
     );
   }
 
+  /** As `get`, and removes the resource. */
   take(resource: number, number: number): unknown {
     const value = this.get(resource, number);
     this.#held.delete(number);

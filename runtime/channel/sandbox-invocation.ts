@@ -17,7 +17,6 @@ import { GuestTrap } from '../lowering/trap.ts';
 import { ANSWER } from './calls.ts';
 import type { Lane } from './channel.ts';
 import { EventCredit } from './event-credit.ts';
-import { EVENT_COST, eventBytes } from './event-relay.ts';
 import { ChannelFault } from './fault.ts';
 import { KIND } from './frames.ts';
 import { MAX_QUEUED_BYTES } from './limits.ts';
@@ -59,9 +58,9 @@ interface Waiting {
   wake: (() => void) | null;
 }
 
-/** Callbacks that an owner attaches to an invocation. */
+/** What an invocation needs from the owner of its guest. */
 export interface InvocationOwner {
-  /** Suspends the guest; the guest's `Execution`. */
+  /** The guest's `Execution`, which suspends it. */
   readonly task: Pick<Task, 'block'>;
   /** Charges the guest CPU time that the platform spent for it. */
   readonly charge: (cpuMs: number) => void;
@@ -255,7 +254,7 @@ export class SandboxInvocation {
     return withRelease(promise, () => this.#release(number));
   }
 
-  /** Called when the guest has dropped a future, or has read one whose end the runtime must be told. */
+  /** Called when the guest has dropped a future, or has read one that the runtime keeps until it is released. */
   #release(number: number): void {
     const pending = this.#pending.get(number);
     if (pending) pending.dropped = true;
@@ -297,14 +296,15 @@ export class SandboxInvocation {
     if (refused) return err(refused);
     this.#flushDroppedLines();
     const full = this.#send(index, 0, call, args);
-    if (full) this.#events.written(eventBytes(args) + EVENT_COST);
-    return full ? err(full) : SENT;
+    if (!full) return SENT;
+    return this.#events.unsent(call, args) === 'dropped' ? undefined : err(full);
   }
 
-  /** Reports the number of dropped log lines before anything else is sent. */
+  /** Reports the number of dropped log lines, if the queue has room: before the next event, or the guest's end, is sent. */
   #flushDroppedLines(): void {
     const line = this.#events.droppedLine();
-    if (line) this.#send(line.index, 0, CHANNEL_CALLS[line.index] as ChannelCall, line.args);
+    if (!line || this.#send(line.index, 0, CHANNEL_CALLS[line.index] as ChannelCall, line.args)) return;
+    this.#events.reported(line.args);
   }
 
   /** Sends a call; returns null, or the reason why the call cannot be sent. */

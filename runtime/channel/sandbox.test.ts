@@ -285,6 +285,41 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
+  it('reports the log lines for which its queue had no room', async () => {
+    const [mine, theirs] = duplexPair();
+    const { host } = recordingHost();
+    const lines: string[] = [];
+    const log = ((_context: unknown, level: string, line: string) => {
+      lines.push(`${level} ${line}`);
+    }) as HostFunction;
+    const set = (() => Promise.resolve(ok(1n))) as HostFunction;
+    const sandbox = new SandboxEnd(theirs, {
+      opened: async (invocation) => {
+        const call = (of: string, name: string, ...args: unknown[]) =>
+          invocation.call(callNumber(of, name) ?? -1, args);
+        const stored = call('store', 'set', 'key', new Uint8Array(MAX_MESSAGE_BYTES - 1000), undefined);
+        for (const text of ['x', 'y']) call('runtime', 'log', 'info', text.repeat(2000));
+        await stored;
+        call('runtime', 'log', 'info', 'after');
+        const used = { cpuMs: 0, memoryBytes: 0n, calls: 4n };
+        const success = { tag: 'success', val: 'done' } as const;
+        invocation.end({ ending: success, used, handlerErrors: [], stderr: '', firstCallMs: undefined });
+      },
+      control: () => undefined,
+      lost: () => undefined,
+    });
+    const runtime = new RuntimeEnd(mine, {
+      ...{ host: { ...host, store: { ...host.store, set }, runtime: { ...host.runtime, log } } },
+      ...{ thread: new SharedThread(), control: () => undefined, lost: () => undefined },
+    });
+    assert.deepEqual(await ending(runtime, {}).ended, { tag: 'success', val: 'done' });
+    // The report of the first line still fits before the second one.
+    const report = 'warn 1 log lines were dropped: too many were waiting to be written';
+    assert.deepEqual(lines, [report, report, 'info after']);
+    sandbox.close();
+    runtime.close();
+  });
+
   it('gets an error from a call that is too large for one message', async () => {
     const { runtime } = await guestWith({}, 4096);
     const { ended } = ending(runtime, { input: 'sends too much' });

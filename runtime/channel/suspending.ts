@@ -8,8 +8,8 @@ import { AnswerPending, type SandboxInvocation } from './sandbox-invocation.ts';
  * A compiled world whose synchronous calls to the runtime suspend the guest until the answer arrives. The other imports stay unchanged,
  * since V8 suspends at a suspending import even when it returns at once.
  *
- * The lowering lifts, calls and stores in one straight line. The first pass of that line sends the call and stops there; the second pass,
- * after the wait, finds the answer. The arguments cannot change in between, because the guest's only stack is suspended.
+ * A trampoline lifts the arguments, makes the call and stores the result. Its first run sends the call and throws `AnswerPending`; its second
+ * run, after the wait, finds the answer. The arguments cannot change in between, because the guest's only stack is suspended.
  */
 export function suspendingWorld(world: CompiledWorld): CompiledWorld {
   const waits = waitingCalls();
@@ -32,9 +32,9 @@ interface Shape {
 
 function suspending(make: Trampoline, shape: Shape): Trampoline {
   return (guest) => {
-    const line = make(guest);
-    if (typeof line !== 'function') throw new TypeError('this function suspends the guest already');
-    const pass = line as (...core: number[]) => unknown;
+    const trampoline = make(guest);
+    if (typeof trampoline !== 'function') throw new TypeError('this function suspends the guest already');
+    const run = trampoline as (...core: number[]) => unknown;
     let pending = false;
     // Result of a call that was answered at once.
     let value: unknown;
@@ -42,7 +42,7 @@ function suspending(make: Trampoline, shape: Shape): Trampoline {
       ...shape,
       begin: (...core) => {
         try {
-          value = pass(...core);
+          value = run(...core);
         } catch (error) {
           if (!(error instanceof AnswerPending)) throw error;
           pending = true;
@@ -53,9 +53,9 @@ function suspending(make: Trampoline, shape: Shape): Trampoline {
       end: (...core) => {
         if (!pending) return value;
         pending = false;
-        // Both passes count as one call of the guest.
+        // Both runs count as one call of the guest.
         guest.calls--;
-        return pass(...core);
+        return run(...core);
       },
     };
   };
@@ -75,7 +75,7 @@ function waitingCalls(): ReadonlyMap<string, Shape> {
     const answer = signature.returnPointer || !fn.result ? [] : flatten(fn.result);
     if (answer.length > 1 || [...flat, ...answer].some((type) => type !== 'i32')) {
       throw new TypeError(
-        `${call.interface} ${call.name} takes or answers more than integers of 32 bits, so it cannot wait`,
+        `${call.interface} ${call.name} cannot suspend its guest: only i32 parameters and at most one i32 result can`,
       );
     }
     found.set(importKey(entry.id, call.name), {

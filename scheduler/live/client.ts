@@ -16,7 +16,7 @@ const REFUSED_RETRY_MS = 10_000;
 const HELLO_MS = 5000;
 
 export interface LiveClientOptions {
-  /** This machine's part in connections to other machines; without it their runtimes are out of reach. */
+  /** Certificates for connections to other machines; without them the runtimes there are out of reach. */
   readonly security?: LinkSecurity | undefined;
   /** Versions that this side speaks; those of this release by default. */
   readonly versions?: Versions;
@@ -85,7 +85,7 @@ const IDLE_MS = 60_000;
 
 /** Maximum ids of one frame. */
 const MAX_ASKS = 1000;
-/** Maximum invocations whose events came before their follower and that are remembered; the oldest is forgotten first. */
+/** Maximum remembered invocations whose events came before a follower; the oldest is forgotten first. */
 const MAX_EARLY = 1024;
 
 /** An invocation that is followed over a connection. */
@@ -204,7 +204,13 @@ class Link {
     const opened = () => {
       socket.write(encodeFrame(['versions', `${oldest} ${newest}`, 'submitter', this.#submitter]));
     };
-    const socket = linkSocket('runtime', where.address, opened, security);
+    let socket: Socket;
+    try {
+      socket = linkSocket('runtime', where.address, opened, security);
+    } catch {
+      // An address that no runtime of this version registers.
+      return this.#again();
+    }
     this.#socket = socket;
     this.#isRemote = !('path' in socketAddress(where.address));
     const late = setTimeout(() => this.#connected || socket.destroy(), HELLO_MS).unref();
@@ -236,8 +242,8 @@ class Link {
     });
   }
 
-  /** Refuses the events of an invocation that has no follower (yet): its reader has left, or has not heard of the attempt. */
-  #refuse(id: string): void {
+  /** Declines the events of an invocation that has no follower (yet): its reader has left, or has not heard of the attempt. */
+  #decline(id: string): void {
     this.#ask('leave', id);
     this.#early.add(id);
     const [oldest] = this.#early;
@@ -304,7 +310,7 @@ class Link {
       const followed = this.#followed.get(id);
       if (fields[i + 2] === 'attached') {
         if (followed) attach(followed, Number(fields[i + 1]), Number(fields[i + 3]));
-        else this.#refuse(id);
+        else this.#decline(id);
         i += 4;
         continue;
       }

@@ -29,7 +29,7 @@ export interface LiveSource {
   /**
    * Follows an invocation that a runtime runs, or is about to, until the returned function is called.
    *
-   * @param isOwn true when the runtime shows the events to this process, their submitter, without being asked. Asking does no harm.
+   * @param isPushed true when the runtime shows the events to this process, their submitter, without being asked. Asking does no harm.
    */
-  follow(runtimeId: string, id: string, follower: LiveFollower, isOwn?: boolean): Unfollow;
+  follow(runtimeId: string, id: string, follower: LiveFollower, isPushed?: boolean): Unfollow;
 }

@@ -2,7 +2,7 @@ import { chatVariables } from './chat.ts';
 import type { Context } from './context.ts';
 import { InferletError } from './errors.ts';
 import { type ModelInfo, model, models } from './models.ts';
-import { attempt, tokenize as text } from './raw.ts';
+import { attempt, tokenize as wire } from './raw.ts';
 import { type Tool, toolSignature, toolSpec } from './tools.ts';
 import type { ToolFormat } from './tools-parser.ts';
 import type { ToolOutcome } from './tools-runner.ts';
@@ -97,13 +97,12 @@ export function appendOutcomes(ctx: Context, outcomes: readonly ToolOutcome[], d
     ctx.fill(`\nObservation: ${outcomes.map(({ content }) => content).join('\nObservation: ')}\nThought:`);
     return;
   }
-  for (const { text, content } of resultTurns(ctx.model.name, outcomes)) ctx.fill(text, { special: !content });
+  for (const { text, fromTool } of resultTurns(ctx.model.name, outcomes)) ctx.fill(text, { special: !fromTool });
 }
 
 interface TurnPiece {
   readonly text: string;
-  /** True when a tool wrote this piece. */
-  readonly content: boolean;
+  readonly fromTool: boolean;
 }
 
 const SPOKEN = '[[spoken]]';
@@ -126,11 +125,11 @@ function resultTurns(name: string, outcomes: readonly ToolOutcome[]): TurnPiece[
       const [before = '', behind = ''] = rest.split(markOf(i));
       rest = behind;
       return [
-        { text: before, content: false },
-        { text: content, content: true },
+        { text: before, fromTool: false },
+        { text: content, fromTool: true },
       ];
     });
-    return [...pieces, { text: rest, content: false }];
+    return [...pieces, { text: rest, fromTool: false }];
   }
   throw new InferletError('unsupported', `The chat template of ${name} has no turn for the results of tools.`);
 }
@@ -146,4 +145,4 @@ function attemptRender(name: string, messages: readonly object[]): string | unde
 }
 
 const render = (name: string, messages: readonly object[]): string =>
-  attempt(() => text.renderChat(name, chatVariables(messages as Parameters<typeof chatVariables>[0])));
+  attempt(() => wire.renderChat(name, chatVariables(messages as Parameters<typeof chatVariables>[0])));

@@ -11,20 +11,20 @@ export { type AgentTask, appendOutcomes, beginTask, chatModel, type Dialect, dia
 /** Options of {@link react}. */
 export interface ReactOptions extends Partial<AgentTask> {
   readonly tools: readonly Tool[];
-  /** Most turns of the model, the answer's included; 8 by default. */
+  /** Most steps of the agent, the answer's included; 8 by default. */
   readonly maxSteps?: number;
-  /** Most tokens of one turn; 256 by default. */
+  /** Most tokens of one step; 256 by default. */
   readonly maxTokens?: number;
-  /** The sampler, or a function that returns one for each turn, such as `scripts(…)`; greedy by default. */
+  /** The sampler, or a function that returns one for each step, such as `scripts(…)`; greedy by default. */
   readonly sampler?: Sampler | (() => Sampler);
   /** The model's own dialect by default. */
   readonly dialect?: Dialect;
-  /** Most concurrent calls of one turn; 8 by default. */
+  /** Most concurrent calls of one step; 8 by default. */
   readonly concurrency?: number;
   readonly signal?: AbortSignalLike;
 }
 
-/** One turn of the model. */
+/** One step of the agent: the model's text and the calls in it. */
 export interface AgentStep {
   readonly index: number;
   /** The model's text, without its calls. */
@@ -36,10 +36,10 @@ export interface AgentStep {
 }
 
 /**
- * Reasons and acts in turns (Yao et al., ReAct, ICLR 2023): the model thinks, calls tools and reads their results. A turn without a call is
- * its answer. Results are appended to the computed context, so nothing is prefilled twice. An empty context begins with the question
- * and the tools; any other context is continued. A turn may hold any number of calls in the chat dialect, and one in the text dialect.
- * Throws `limit-exceeded` when `maxSteps` turns brought no answer.
+ * Reasons and acts in steps (Yao et al., ReAct, ICLR 2023): the model thinks, calls tools and reads their results. A step without a call is
+ * the answer. Results are appended to the computed context, so nothing is prefilled twice. With `question`, the context becomes the task (chat
+ * dialect) or goes on with it (text dialect); without one, the agent continues the context, and ignores `system`. A step may hold any number of
+ * calls in the chat dialect, and one in the text dialect. Throws `limit-exceeded` when `maxSteps` steps brought no answer.
  *
  * @example
  * using ctx = new Context();
@@ -80,7 +80,7 @@ interface TurnOptions {
   readonly signal: AbortSignalLike | undefined;
 }
 
-/** One turn of the model. Calls run while the model continues to write. */
+/** Lets the model write its part of a step. Calls run while it continues to write. */
 async function turn(ctx: Context, runner: ToolRunner, { turns }: Dialect, options: TurnOptions): Promise<void> {
   if (turns === 'chat') {
     for await (const text of ctx.generate(options)) runner.push(text);

@@ -30,7 +30,7 @@ export interface ChatOptions {
   readonly addGenerationPrompt?: boolean;
   /** Functions that the model may call, in the template's form: `{type: 'function', function: {name, description, parameters}}`. */
   readonly tools?: readonly object[];
-  /** Further variables of the template, such as `enable_thinking` or `documents`. */
+  /** Further variables of the template, such as `enable_thinking`. Special tokens in them are parsed: put no user's text here. */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
@@ -46,9 +46,10 @@ export function chatVariables(messages: readonly ChatMessage[], options: ChatOpt
 }
 
 /**
- * The tokens of a chat. Special tokens are parsed where the template writes them, but not inside a message or a tool: there, a user could
- * end a turn and begin another. This function replaces special tokens inside messages and tools by unguessable marks before rendering, and
- * tokenizes each mark's text separately. A chat without special tokens, the common case, is tokenized in one piece.
+ * The tokens of a chat. Special tokens are parsed where the template writes them, but not inside a message or a tool, the names of their
+ * members included: there, a user could end a turn and begin another. This function replaces special tokens inside messages and tools by
+ * unguessable marks before rendering, and tokenizes each mark's text separately. A chat without special tokens, the common case, is tokenized
+ * in one piece. `variables` are not covered: put no user's text there.
  */
 export function chatTokens(model: string, messages: readonly ChatMessage[], options: ChatOptions): number[] {
   const render = (turns: readonly ChatMessage[], tools: ChatOptions['tools']): string =>
@@ -68,27 +69,31 @@ export function chatTokens(model: string, messages: readonly ChatMessage[], opti
   });
 }
 
-/** Special tokens of a model that occur in the strings of a value, longest first. */
+/** Special tokens of a model that occur in the strings and the members' names of a value, longest first. */
 function specialTexts(model: string, value: unknown): string[] {
-  const found = new Set<string>();
+  const texts = new Set<string>();
   withTexts(value, (text) => {
+    texts.add(text);
+    return text;
+  });
+  const found = new Set<string>();
+  for (const text of texts) {
     const tokens = tokenize(text, { model, special: true });
     const plain = tokenize(text, { model });
-    if (tokens.length === plain.length && tokens.every((token, i) => token === plain[i])) return text;
+    if (tokens.length === plain.length && tokens.every((token, i) => token === plain[i])) continue;
     for (const token of new Set(tokens)) {
       const written = detokenize([token], { model, special: true });
       if (written !== '' && text.includes(written) && detokenize([token], { model }) === '') found.add(written);
     }
-    return text;
-  });
+  }
   return [...found].sort((a, b) => b.length - a.length);
 }
 
-/** A copy of the value with `change` applied to each of its strings. */
+/** A copy of the value with `change` applied to each of its strings, the names of its members included. */
 function withTexts<T>(value: T, change: (text: string) => string): T;
 function withTexts(value: unknown, change: (text: string) => string): unknown {
   if (typeof value === 'string') return change(value);
   if (Array.isArray(value)) return value.map((item) => withTexts(item, change));
   if (typeof value !== 'object' || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, withTexts(member, change)]));
+  return Object.fromEntries(Object.entries(value).map(([key, member]) => [change(key), withTexts(member, change)]));
 }

@@ -2,7 +2,7 @@ import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 import type { SpecialTokenIds } from 'pie:inferlet/tokenize@0.1.0';
 import { InferletError } from './errors.ts';
 import { MAX_CALL_CHARACTERS, tokenizeLong } from './long-text.ts';
-import { attempt, runtime, tokenize as text } from './raw.ts';
+import { attempt, runtime, tokenize as wire } from './raw.ts';
 
 export type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 export type { SpecialTokenIds } from 'pie:inferlet/tokenize@0.1.0';
@@ -58,7 +58,7 @@ export function specialTokens(name?: string): SpecialTokenIds {
   const key = model(name).name;
   let ids = special.get(key);
   if (!ids) {
-    ids = attempt(() => text.specialTokens(key));
+    ids = attempt(() => wire.specialTokens(key));
     special.set(key, ids);
   }
   return ids;
@@ -72,7 +72,7 @@ export function specialTokens(name?: string): SpecialTokenIds {
  */
 export function tokenize(content: string, options: { model?: string; special?: boolean } = {}): number[] {
   const { name } = model(options.model);
-  const call = (part: string): number[] => attempt(() => text.tokenize(name, part, options.special ?? false));
+  const call = (part: string): number[] => attempt(() => wire.tokenize(name, part, options.special ?? false));
   if (content.length <= MAX_CALL_CHARACTERS) return call(content);
   return tokenizeLong(content, call, (part) => tokenizeContinuation(part, options));
 }
@@ -103,5 +103,5 @@ export function detokenize(
   options: { model?: string; special?: boolean } = {},
 ): string {
   const { name } = model(options.model);
-  return attempt(() => text.detokenize(name, tokens, options.special ?? false));
+  return attempt(() => wire.detokenize(name, tokens, options.special ?? false));
 }

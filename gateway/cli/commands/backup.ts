@@ -12,8 +12,8 @@ const CONTENTS =
 /** Minimum time between two lines of progress. */
 const PROGRESS_MS = 1000;
 
-/** Shows the progress of long work, and clears it at the end. */
-async function shown<T>(
+/** Runs long work and shows its progress. @throws Failure for a ConfigError or ChildStartError */
+async function withProgress<T>(
   terminal: Terminal,
   first: string,
   work: (tell: (text: string) => void) => Promise<T>,
@@ -50,7 +50,7 @@ export const backup: Command = {
   examples: [{ line: 'pie backup /backups/pie-2026-11-24', does: 'writes the file; the platform goes on' }],
   async run({ args: [file = ''], terminal, signal }) {
     const { backUp } = await import('../backup/backup.ts');
-    const summary = await shown(terminal, 'Reading the platform', (onProgress) =>
+    const summary = await withProgress(terminal, 'Reading the platform', (onProgress) =>
       backUp({ file, release: release(), onProgress, signal }),
     );
     terminal.value(summary);
@@ -68,7 +68,7 @@ export const restore: Command = {
   description:
     `Reads and checks the whole file, and then restores ${CONTENTS}. When it refuses a file or a home, it changes nothing. ` +
     'The platform must be stopped, on all machines. Put pie.toml and master.key into the home first: the file has neither. ' +
-    'The functions are built again by their first invocations. Keys work as before. If the key in credentials.json is unknown, the next start writes a new one.',
+    'The functions are built again by their first invocations. Keys work as before. If the restored platform does not know the key in credentials.json, the next start writes a new key into it.',
   arguments: [{ name: 'file', help: 'a file of `pie backup`', required: true }],
   options: [{ flags: '--force', help: 'replace the existing platform; it cannot be recovered' }],
   examples: [
@@ -77,7 +77,7 @@ export const restore: Command = {
   ],
   async run({ args: [file = ''], options, terminal, signal }) {
     const { restore: restoreBackup } = await import('../backup/restore.ts');
-    const contents = await shown(terminal, `Checking ${file}`, (onProgress) =>
+    const contents = await withProgress(terminal, `Checking ${file}`, (onProgress) =>
       restoreBackup({ file, force: options.force === true, onProgress, signal }),
     );
     const { records, files, createdAt, machine } = contents;

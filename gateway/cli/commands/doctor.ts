@@ -21,8 +21,10 @@ export const doctor: Command = {
       if (finding.advice !== undefined) terminal.print(`      what to do: ${finding.advice}`);
     }
     const failed = findings.filter((finding) => finding.state === 'failed').length;
+    const warned = findings.filter((finding) => finding.state === 'warning').length;
     terminal.value({ healthy: failed === 0, findings });
-    terminal.print(failed === 0 ? 'Everything is in order.' : `${counted(failed, 'thing')} to mend.`);
+    if (failed > 0) terminal.print(`${counted(failed, 'check')} failed.`);
+    else terminal.print(warned > 0 ? `No check failed; ${counted(warned, 'warning')}.` : 'Every check passed.');
     return failed === 0 ? EXIT.ok : EXIT.unhealthy;
   },
 };

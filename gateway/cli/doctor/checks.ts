@@ -147,7 +147,11 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
   let credentials: ReturnType<typeof findCredentials>;
   try {
     credentials = findCredentials();
-  } catch {
+  } catch (thrown) {
+    if (existsSync(credentialsFile())) {
+      yield failed('gateway', thrown);
+      return;
+    }
     const taken = (await tryConnect('127.0.0.1', port(), DEADLINE_MS)) === null;
     yield taken
       ? {

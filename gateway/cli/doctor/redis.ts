@@ -52,12 +52,19 @@ async function checkRedisServer(): Promise<Finding> {
   try {
     const { stdout } = await run('redis-server', ['--version'], { timeout: DEADLINE_MS });
     return { name: 'redis', state: 'ok', detail: `redis-server ${/v=([\d.]+)/.exec(stdout)?.[1] ?? 'found'}` };
-  } catch {
+  } catch (error) {
+    const failed = { name: 'redis', state: 'failed' } as const;
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') {
+      return {
+        ...failed,
+        detail: 'redis-server is not on the PATH',
+        advice: 'Install it (Debian: `sudo apt-get install redis-server`), or set REDIS_URL.',
+      };
+    }
     return {
-      name: 'redis',
-      state: 'failed',
-      detail: 'redis-server is not on the PATH',
-      advice: 'Install it (Debian: `sudo apt-get install redis-server`), or set REDIS_URL.',
+      ...failed,
+      detail: `\`redis-server --version\` failed: ${error instanceof Error ? error.message : String(error)}`,
+      advice: 'Run that command and correct what it reports, or set REDIS_URL.',
     };
   }
 }

@@ -140,10 +140,12 @@ async function failure(errors: string, directory: string): Promise<BuildError> {
   if (messages.some(({ message }) => /^linker .* not found/.test(message))) {
     return new MissingCompilerError('rustc found no linker for WebAssembly (lld).', INSTALL);
   }
-  const diagnostics: Diagnostic[] = [];
-  for (const { message, spans } of messages.slice(0, MAX_DIAGNOSTICS)) {
+  const placed = messages.flatMap(({ message, spans }) => {
     const span = written(spans.find((one) => one.is_primary));
-    if (!span) continue;
+    return span ? [{ message, span }] : [];
+  });
+  const diagnostics: Diagnostic[] = [];
+  for (const { message, span } of placed.slice(0, MAX_DIAGNOSTICS)) {
     const lines = (await readFile(resolve(directory, span.file_name), 'utf8').catch(() => '')).split('\n');
     const at = { line: span.line_start, column: span.column_start };
     const text = span.label ? `${message}: ${span.label}` : message;
@@ -151,7 +153,7 @@ async function failure(errors: string, directory: string): Promise<BuildError> {
   }
   const [first] = diagnostics;
   if (first) {
-    const more = diagnostics.length > 1 ? ` (and ${diagnostics.length - 1} more)` : '';
+    const more = placed.length > 1 ? ` (and ${placed.length - 1} more)` : '';
     return new BuildError(
       'build-failed',
       `The source does not compile: ${first.file}:${first.line}:${first.column}: ${first.text}${more}`,
