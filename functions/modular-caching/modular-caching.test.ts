@@ -30,7 +30,7 @@ interface Row {
   readonly logProbabilities: readonly number[];
 }
 
-/** Loss in log-probability, in nats, of the first distribution's most probable tokens under the second distribution. */
+/** Kullback–Leibler divergence of `other` from `full`, in nats, over the most probable tokens of `full`. */
 function divergence(full: Row, other: Row): number {
   const least = Math.min(...other.logProbabilities);
   const found = new Map(other.tokens.map((token, i) => [token, other.logProbabilities[i]!]));
@@ -93,7 +93,8 @@ describe('modular-caching', () => {
       for (const [i, row] of cached!.entries()) {
         assert.equal(row.tokens[0], masked![i]!.tokens[0]);
         assert.ok(divergence(masked![i]!, row) < 1e-4);
-        // The model's head rounds its input to 8 bits. A prefill that was cut elsewhere, as beside other work, may round a value the other way.
+        // The model's head rounds its input to 8 bits. A prefill that the device splits at another token, because it batches other calls, may round
+        // a value differently.
         assert.ok(Math.abs(row.logProbabilities[0]! - masked![i]!.logProbabilities[0]!) < 1e-2);
       }
       return {

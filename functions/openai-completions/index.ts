@@ -46,14 +46,15 @@ interface Show {
   readonly message: ((choice: Choice) => object) | undefined;
 }
 
-/** OpenAI's default. */
-const MAX_TOKENS = 16;
+/** As in OpenAI's API. */
+const DEFAULT_MAX_TOKENS = 16;
 
 /** `POST /v1/completions`. */
 export const run = serve(async (input: Input, invocation) => {
   const { model, n = 1, best_of = n, suffix, stream = false, stream_options } = input;
   if (suffix) throw new RequestError('No model here fills in the middle: leave `suffix` out.', 'suffix');
-  if (best_of !== n) throw new RequestError('`best_of` other than `n` is not supported: ask for `n`.', 'best_of');
+  if (best_of !== n)
+    throw new RequestError('`best_of` must equal `n`: set both to the same value, or leave `best_of` out.', 'best_of');
   const head = { ...stamp('cmpl-', invocation, model), object: 'text_completion' };
   const includeUsage = stream_options?.include_usage === true;
   const message = (choice: Choice) => ({ ...head, choices: [choice], ...(includeUsage && { usage: null }) });
@@ -72,7 +73,7 @@ export const run = serve(async (input: Input, invocation) => {
 
 /** Generates all choices of one prompt. The first choice has the index `firstIndex`. */
 async function complete(input: Input, prompt: string | readonly number[], firstIndex: number, show: Show) {
-  const { model, n = 1, echo = false, logprobs, max_tokens: maxTokens = MAX_TOKENS } = input;
+  const { model, n = 1, echo = false, logprobs, max_tokens: maxTokens = DEFAULT_MAX_TOKENS } = input;
   const { ignore_eos: ignoreEos = false, return_token_ids: returnsIds = false } = input;
   using ctx = new Context({ model });
   prompting('prompt', () => ctx.fill(prompt));

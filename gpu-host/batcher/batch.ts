@@ -45,3 +45,8 @@ export function batchInputs({ forwards, projections, encodings }: Batch): number
   if (encodings.length > 0) return Number.POSITIVE_INFINITY;
   return forwards.reduce((sum, { tokens }) => sum + tokens, projections.length);
 }
+
+/** Tenants of the batch's calls. */
+export function tenantsOf({ forwards, projections, encodings }: Batch): Set<string> {
+  return new Set([...forwards.map(({ call }) => call), ...projections, ...encodings].map(({ queue }) => queue.tenant));
+}

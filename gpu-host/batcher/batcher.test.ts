@@ -329,6 +329,10 @@ test('names the tenants whose calls are ready or on the device, but none whose c
   assert.deepEqual(tenants(), ['decoder', 'viewer']);
   const { batch } = trace.start();
   assert.deepEqual(tenants(), ['decoder', 'viewer'], 'the decoder computes, the viewer is ready');
+  const joining = trace.push('joiner', { kind: 'forward' });
+  trace.batcher.adopt(joining);
+  assert.deepEqual(tenants(), ['decoder', 'joiner', 'viewer']);
+  trace.batcher.finish(joining, 0);
   trace.end(batch);
   trace.steps();
   assert.deepEqual(tenants(), []);

@@ -1,4 +1,4 @@
-import { type Batch, type Decision, type Grant, IDLE, NOTHING, type RideCounts } from './batch.ts';
+import { type Batch, type Decision, type Grant, IDLE, NOTHING, type RideCounts, tenantsOf } from './batch.ts';
 import { type BatchCall, leavesWith } from './call.ts';
 import { Departure } from './departure.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
@@ -50,6 +50,8 @@ export class Batcher {
   #turns = new VariantTurns();
   readonly #latency: LatencyTurns;
   #busy: Batch | undefined;
+  /** Tenants whose calls are on the device, or joined the batch there. */
+  #computing = new Set<string>();
   /** Projections of the forward batch under construction. */
   #riders: BatchCall[] | undefined;
   readonly #departure: Departure;
@@ -90,10 +92,7 @@ export class Batcher {
   /** Tenants whose calls are ready for the device or on it; one may come more than once. */
   *tenants(): Generator<string> {
     for (const { queue } of this.ready) yield queue.tenant;
-    if (!this.#busy) return;
-    const { forwards, projections, encodings } = this.#busy;
-    for (const { call } of forwards) yield call.queue.tenant;
-    for (const { queue } of [...projections, ...encodings]) yield queue.tenant;
+    yield* this.#computing;
   }
 
   openQueue(scoreboard: Scoreboard, options: QueueOptions = {}): BatchQueue {
@@ -143,14 +142,13 @@ export class Batcher {
   /** Takes a new call of `queue`. */
   push(call: BatchCall, nowMs: number): void {
     const { queue } = call;
-    const { scoreboard } = queue;
     call.arrival = ++this.#arrivals;
     call.turn = call.arrival;
     call.arrivedMs = nowMs;
     call.depth = queue.depth;
     this.#departure.came(call, nowMs);
-    scoreboard.add(call);
-    if (scoreboard.ranked && call.blockers > 0) lendUrgency(call, this.limits.agingMs);
+    queue.scoreboard.add(call);
+    if (queue.scoreboard.ranked && call.blockers > 0) lendUrgency(call, this.limits.agingMs);
     queue.push(call);
     if (queue.front === call) this.#advance(queue);
   }
@@ -183,6 +181,7 @@ export class Batcher {
     if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
     const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent(nowMs);
     this.#busy = batch;
+    this.#computing = tenantsOf(batch);
     this.#startedMs = nowMs;
     this.#waitingSinceMs = undefined;
     return { kind: 'batch', batch };
@@ -203,6 +202,7 @@ export class Batcher {
   adopt(call: BatchCall): void {
     this.#withdraw(call);
     this.#leave(call);
+    this.#computing.add(call.queue.tenant);
   }
 
   /** Call when one of several steps of the batch on the device is done and the next one has begun. The device was idle for `idleMs` before. */
@@ -224,6 +224,7 @@ export class Batcher {
   /** Call when the device is free again. Every call of the batch must have been finished, resumed or paused before. */
   ended(nowMs: number): void {
     this.#busy = undefined;
+    this.#computing.clear();
     this.#latency.stepped(nowMs - this.#startedMs);
     this.#departure.ended(nowMs, nowMs - this.#startedMs);
   }
@@ -280,8 +281,7 @@ export class Batcher {
   #advance(queue: BatchQueue): void {
     const call = queue.front;
     if (call?.state !== 'queued' || call.blockers > 0) return;
-    if (call.kind === 'barrier' && queue.outstanding > 0) return;
-    this.#admit(call);
+    if (call.kind !== 'barrier' || queue.outstanding === 0) this.#admit(call);
   }
 
   /** Lets a call whose turn has come go. */

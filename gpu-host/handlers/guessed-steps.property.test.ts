@@ -5,7 +5,7 @@ import { InvalidInput } from '../backends/check.ts';
 import { Dice } from '../batcher/testing/dice.ts';
 import type { DeviceClient, Outcome, Sampler, StepResult } from '../protocol/client.ts';
 import { GREEDY, NONE, range, startTestHost } from '../testing/host.ts';
-import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { checkDistinctWrites, wrapBackend } from '../testing/wrapped-backend.ts';
 import { nextTurn } from './pause.ts';
 
 /*
@@ -166,6 +166,7 @@ async function play(seed: number, ahead: boolean): Promise<{ logs: string[][]; s
     wrapBackend(inner, {
       ahead,
       async forward(batch: readonly SequenceInput[]) {
+        checkDistinctWrites(batch);
         const isGuessed = batch.some(({ inputs }) => inputs.kind === 'picked');
         if (isGuessed && dice.roll(8) < refuses) throw new InvalidInput('not now');
         const computing = inner.forward(batch);

@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Backend } from '../backends/backend.ts';
 import type { GpuHostConnection, Sampler } from '../protocol/client.ts';
 import { GREEDY, must, NONE, Oracle, startTestHost, type TestHost } from '../testing/host.ts';
 import { SteppedDevice } from '../testing/stepped-device.ts';
 import { PageStepper, Stepper } from '../testing/stepper.ts';
 import { PROMPT } from '../testing/workbench.ts';
-import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { checkDistinctWrites, wrapBackend } from '../testing/wrapped-backend.ts';
 
 interface Stage {
   readonly device: SteppedDevice;
@@ -311,7 +312,15 @@ test('no step is guessed beside a prompt that has parts left', async () => {
 test('two queues that fill the same page take no guess of each other', async () => {
   const told: number[][] = [];
   for (const ahead of [true, false]) {
-    await using host = await startTestHost({ wrap: (inner) => wrapBackend(inner, { ahead }) });
+    const wrap = (inner: Backend) =>
+      wrapBackend(inner, {
+        ahead,
+        async forward(batch) {
+          checkDistinctWrites(batch);
+          return inner.forward(batch);
+        },
+      });
+    await using host = await startTestHost({ wrap });
     const connection = await host.connect();
     const inferlet = connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 });
     const queues = [inferlet.createQueue('tiny'), inferlet.createQueue('tiny')];

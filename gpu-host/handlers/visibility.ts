@@ -8,7 +8,7 @@ export interface Context {
   /** Physical slots, with room for at least the requested number more after `count`. */
   readonly slots: Uint32Array;
   readonly count: number;
-  /** Position of each slot; undefined when all positions are smaller than the smallest asked about. */
+  /** Position of each slot; undefined without an explicit mask when all are smaller than the call's first input position. */
   readonly positions: Uint32Array | undefined;
   /** For an explicit mask: each slot's column among all filled slots, including masked ones. `filled` is the number of columns. */
   readonly columns: Uint32Array | undefined;
@@ -22,7 +22,7 @@ function maxContext({ owner, pool }: PageSpace): number {
 
 /**
  * Counts the unmasked slots of a call's in-pages, resident or not. Brings no page in and keeps nothing.
- * @throws CallFault `limit-exceeded` when the filled slots are more than a call may read, or as `PageSpace.peek`
+ * @throws CallFault `limit-exceeded` when the filled slots are more than a call may read
  */
 export function checkContext(space: PageSpace, { text, rest }: ContextPages): number {
   const { pool } = space;
@@ -44,7 +44,8 @@ export function checkContext(space: PageSpace, { text, rest }: ContextPages): nu
 
 /**
  * Gathers the context of a call whose smallest input position is `firstPosition`. Leaves `room` more elements at the end of `slots`.
- * `explicit` keeps what an explicit mask needs. The pages are on the device, and have passed `checkContext` or are distinct.
+ * `explicit` keeps what an explicit mask needs. The caller has brought the pages onto the device and, unless they are distinct, checked them with
+ * `checkContext`.
  */
 export function gatherContext(
   space: PageSpace,
@@ -112,7 +113,7 @@ const MAX_MATRIX = 64 * 1024 * 1024;
 /**
  * The visibility of each input: `causal` when each sees every context slot and the inputs up to itself, else a matrix of `inputs × (context
  * + inputs)`.
- * @throws CallFault `invalid-argument` for a mask of the wrong shape.
+ * @throws CallFault `limit-exceeded` for a matrix that is too large, `invalid-argument` for one of the wrong shape or with a row that hides every key
  */
 export function visibility(positions: Uint32Array, context: Context, mask: Mask | undefined): Uint8Array | 'causal' {
   if (!mask && isCausal(positions, context)) return 'causal';

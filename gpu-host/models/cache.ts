@@ -35,7 +35,7 @@ export interface ModelManifest {
   readonly checksum: string | null;
   /** ISO 8601. */
   readonly pulledAt: string;
-  /** The use that the pull has checked; absent in older manifests. */
+  /** The kind that the pull has checked; absent in older manifests. */
   readonly kind?: ModelKind | undefined;
 }
 
@@ -74,8 +74,9 @@ export async function findPulled(source: string, cacheDirectory: string): Promis
 }
 
 /**
- * The directory of a model source that is already on this machine, without network access; processes that serve models call this. A `file:`
- * source in Hugging Face layout is its own directory, unless its weights are quantised.
+ * Finds the directory of a model source on this machine, without network access; null when the model must be pulled first. Processes that serve
+ * models call this. A `file:` source in Hugging Face layout is its own directory, unless its weights are quantised.
+ * @throws ModelError for an invalid source
  */
 export async function findModel(source: string, cacheDirectory = defaultCacheDirectory()): Promise<string | null> {
   const parsed = parseSource(source);

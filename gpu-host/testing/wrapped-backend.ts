@@ -10,6 +10,12 @@ export function wrapBackend(inner: Backend, replaced: Partial<Backend>): Backend
   });
 }
 
+/** Throws when two sequences of a batch write one slot: which of their keys a device keeps is not certain. */
+export function checkDistinctWrites(batch: readonly SequenceInput[]): void {
+  const slots = batch.flatMap(({ writes }) => [...writes]);
+  if (new Set(slots).size < slots.length) throw new Error(`Two inputs of a batch write one slot: ${slots}.`);
+}
+
 /** A record of a backend's calls. */
 export interface Watched {
   readonly backend: Backend;

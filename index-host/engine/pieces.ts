@@ -7,8 +7,8 @@ export function* once<T>(work: () => T): Pieces<T> {
   return work();
 }
 
-/** Does all work now. */
-export async function finished<T>(work: Pieces<T>): Promise<T> {
+/** Runs all pieces without a pause: the thread serves no other tenant meanwhile. Rejects with the work's error. */
+export async function runToEnd<T>(work: Pieces<T>): Promise<T> {
   for (;;) {
     const { done, value } = work.next();
     if (done) return value as T;

@@ -7,7 +7,7 @@ import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
 import { Graph, longestOf, scaleFor } from './graph.ts';
 import { graphFile, publishGraph, removeGraphs } from './graph-files.ts';
-import { finished, once, type Pieces } from './pieces.ts';
+import { once, type Pieces, runToEnd } from './pieces.ts';
 import { Records, type Row, type SavedGraph } from './records.ts';
 import type { Room } from './room.ts';
 import { norm, similarity } from './similarity.ts';
@@ -216,7 +216,7 @@ export class VectorIndex {
    * Writes the graph to its file, unless the file is current or the graph incomplete; an empty graph loses its file. `run` executes the parts
    * that keep the thread busy.
    */
-  async save(run: <T>(work: Pieces<T>) => Promise<T> = finished): Promise<void> {
+  async save(run: <T>(work: Pieces<T>) => Promise<T> = runToEnd): Promise<void> {
     const written = await run(once(() => this.#write()));
     if (written === null) return;
     if (written === 'empty') return await removeGraphs(this.#directory);

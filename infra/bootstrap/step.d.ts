@@ -3,6 +3,12 @@ export function runStep(
   node: string,
   args: string[],
   deadline: AbortSignal,
-  /** File that takes its output, by default this process's own. */
+  /** Descriptor of the file that takes the step's output; `inherit`, the default, for this process's output. */
   output?: number | 'inherit',
-): Promise<{ code: number; unfinished: string[] | null; cpuSeconds: number }>;
+): Promise<{
+  code: number;
+  /** Test files that still ran when the deadline ended the step; null when it did not. */
+  unfinished: string[] | null;
+  /** Processor time of the step's processes, in seconds. */
+  cpuSeconds: number;
+}>;

@@ -25,7 +25,7 @@ test('every test file is run by exactly one step', () => {
   assert.ok(runBy.size > 300, `${runBy.size} test files`);
 });
 
-/** A pattern with each alternative of its lists alone. */
+/** The patterns that result from replacing each `@(a|b)` of a pattern by one of its alternatives. */
 function alternatives(pattern: string): string[] {
   const [whole, list] = /@\(([^)]*)\)/.exec(pattern) ?? [];
   if (whole === undefined || list === undefined) return [pattern];

@@ -19,7 +19,7 @@ import { startSandbox } from './process.ts';
 const HOG = fileURLToPath(new URL('../sandboxes/fixtures/hog.ts', import.meta.url));
 const layers = await machineLayers();
 
-/** Starts a sandbox whose guest spins and ignores slices. */
+/** Starts a sandbox whose main program computes forever and reads no message of the runtime. */
 const startSpinning = () =>
   startSandbox(
     { layers, host: hostTable, thread: new SharedThread(), memoryMb: 512, poolMb: 1, main: HOG },
@@ -28,10 +28,11 @@ const startSpinning = () =>
 
 function usedMs(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+  // A clock tick is 10 ms.
   return (Number(fields[11]) + Number(fields[12])) * 10;
 }
 
-const runsNode = (pid: number): boolean => {
+const spins = (pid: number): boolean => {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes(HOG) && usedMs(pid) > 300;
   } catch {
@@ -55,7 +56,7 @@ describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () =
     let watch: CoreWatch | null = null;
     try {
       await once(other.stdout, 'data');
-      await eventually(() => runsNode(sandbox.pid), 'the sandbox spins', 60_000);
+      await eventually(() => spins(sandbox.pid), 'the sandbox spins', 60_000);
       const { pid } = sandbox;
       execFileSync('taskset', ['-acp', core, `${pid}`]);
       /** CPU time of the sandbox while the other session receives 1 s. */

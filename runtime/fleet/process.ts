@@ -36,7 +36,7 @@ const CODE = [
   new URL('../../package.json', import.meta.url),
 ].map((url) => fileURLToPath(url));
 
-/** Loads the code of a sandbox and ends. */
+/** The run that fills the code cache: without arguments, the sandbox's program ends once it is loaded. */
 export const LOADING: ProgramCode = { program: { main: MAIN, args: [], read: CODE } };
 
 /** Descriptor of the channel in the sandbox. */
@@ -50,6 +50,7 @@ const MAX_STDERR_CHARACTERS = 4096;
  * Starts the process of a sandbox, confined, with one channel to this process as its only connection.
  *
  * @param background true for a process that yields the cores until its weight is changed
+ * @throws Error when the system has no memory or no descriptors for the process; a later failure arrives as `events.ended`
  */
 export function startSandbox(options: SandboxOptions, events: ProcessEvents, background = false): SandboxProcess {
   const { layers, host, thread, memoryMb, poolMb, main = MAIN } = options;

@@ -46,8 +46,8 @@ describe('children', () => {
     assert.ok(record, id);
     return record;
   };
-  /** The child that an invocation has named in its first message, while it runs. */
-  async function namedBy(id: string): Promise<Record<string, unknown>> {
+  /** The first message of a running invocation, which names its children. */
+  async function firstMessage(id: string): Promise<Record<string, unknown>> {
     for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
       if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
       assert.notEqual(event, 'error', data);
@@ -165,7 +165,7 @@ describe('children', () => {
     ];
     for (const next of [{ do: 'echo', value: 1 }, { do: 'throw' }, { do: 'stubborn' }]) {
       const id = await platform.submit(family, { do: 'many', name: 'family', inputs: children, next });
-      const started = (await namedBy(id)).children as { ok: string }[];
+      const started = (await firstMessage(id)).children as { ok: string }[];
       if (next.do === 'stubborn') await platform.scheduler.cancel(id, 'enough');
       const parent = (await platform.transcript(id)).end;
       assert.equal(parent.event, next.do === 'echo' ? 'result' : 'error');
@@ -181,11 +181,11 @@ describe('children', () => {
     await eventually(() => platform.runtime.running === 0, 'nothing runs');
   });
 
-  it('stop their subscription at their end, and their parent reads the remaining messages later', async () => {
+  it('end their parent’s subscription to them when they end; the parent reads the remaining messages later', async () => {
     const { scheduler, redis } = platform;
     const child = { do: 'chatter', count: 12, size: 3 };
     const id = await platform.submit(family, { do: 'hoard', name: 'family', input: child });
-    const own = String((await namedBy(id)).child);
+    const own = String((await firstMessage(id)).child);
     const events = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
     await eventually(async () => (await events()).length === 2, 'the child has ended');
     const probe = redis.connect();
@@ -220,7 +220,7 @@ describe('children', () => {
     const dropped = await invoke({ do: 'cancel', name: 'family', input: { do: 'stubborn' }, drop: true });
     assert.match((await recordOf(childOf(dropped))).failure?.message ?? '', /dropped/);
     const parent = await platform.submit(family, launch({ do: 'stubborn' }));
-    const { child } = await namedBy(parent);
+    const { child } = await firstMessage(parent);
     assert.equal(await platform.scheduler.cancel(String(child), 'by hand'), 'requested');
     const { endings } = output(await platform.transcript(parent));
     assert.deepEqual(endings, [{ tag: 'failure', val: { code: 'cancelled', message: 'by hand' } }]);
@@ -322,7 +322,7 @@ describe('children where memory and slots are short', () => {
 
   it('end with a root that is terminated for its memory', terminated);
 
-  it('end with a terminated root also while they are launched', async (t) => {
+  it('end with a terminated root even while they are being launched', async (t) => {
     const { fleet } = platform.runtime;
     const of = fleet.of.bind(fleet);
     const [asked, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];

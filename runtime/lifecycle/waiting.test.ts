@@ -21,7 +21,7 @@ class Device implements WaitingDevice {
 }
 
 describe('a wait monitor', () => {
-  /** A monitor whose checks the test triggers. */
+  /** A monitor whose looks the test triggers. */
   function make() {
     let look: (() => void) | undefined;
     const monitor = new WaitMonitor((repeated) => {

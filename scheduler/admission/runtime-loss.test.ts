@@ -31,7 +31,7 @@ describe('a runtime that is lost or leaves', () => {
     const scheduler = openTestScheduler(redis, { leaseMs });
     const runs: Run[] = [];
     const runtimes: { readonly worker: AdmissionWorker; readonly lease: RuntimeLease }[] = [];
-    const start = async (name: string, slots: number, at: 'once' | 'order', pages = 0) => {
+    const start = async (name: string, slots: number, at: 'at once' | 'on order', pages = 0) => {
       const model = { contextLength: 1, vocabularySize: 1, pageSize: 1, traits: [], name: 'm', pageCount: pages };
       const lease = await scheduler.runtimes.acquire({ name, slots, models: pages > 0 ? [model] : [] });
       const worker = scheduler.createWorker({
@@ -52,12 +52,12 @@ describe('a runtime that is lost or leaves', () => {
           };
           runs.push({ runtime: name, id: job.id, begin, finish });
           signal.addEventListener('abort', () => done.resolve());
-          if (at === 'order') await Promise.race([told.promise, done.promise]);
+          if (at === 'on order') await Promise.race([told.promise, done.promise]);
           if (signal.aborted) return;
           const outcome = await scheduler.invocations.beginAttempt(job.id, lease.id, undefined, job.fetchToken);
           begun.resolve(outcome);
           if ('refused' in outcome) return outcome.refused;
-          if (at === 'order') await done.promise;
+          if (at === 'on order') await done.promise;
           const end = { event: 'result', data: '{}' } as const;
           await scheduler.invocations.finish(job.id, outcome.epoch, outcome.nextSeq, end, null);
         },
@@ -82,13 +82,13 @@ describe('a runtime that is lost or leaves', () => {
 
   test('a runtime declared dead before it began an invocation cannot begin it; another runtime runs it', async () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
-    const { lease } = await start('slow', 1, 'order');
+    const { lease } = await start('slow', 1, 'on order');
     const id = await submit(scheduler);
     await eventually(() => runs.length === 1, 'the runtime has the job');
     assert.equal((await scheduler.runtimes.recover(lease.id)).waiting, 1);
     assert.deepEqual(await runs[0]?.begin(), { refused: 'not-held' });
     assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
-    await start('next', 1, 'once');
+    await start('next', 1, 'at once');
     await succeeded(scheduler, id);
     assert.equal((await scheduler.admission.capacity()).usedSlots, 0);
     await close();
@@ -96,39 +96,39 @@ describe('a runtime that is lost or leaves', () => {
 
   test('a runtime that was declared dead fetches no job; another one runs it', async () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
-    const { lease } = await start('slow', 1, 'once');
+    const { lease } = await start('slow', 1, 'at once');
     await scheduler.runtimes.recover(lease.id);
     const room = await offer(scheduler, { slots: 4 });
     const id = await submit(scheduler);
-    await start('next', 1, 'once');
+    await start('next', 1, 'at once');
     await succeeded(scheduler, id);
     assert.equal(runs.length, 1);
     await room.release();
     await close();
   });
 
-  for (const found of ['by its lease', 'by orphans'])
-    test(`recovery of a runtime found dead ${found} leaves alone what it has fetched since`, async () => {
+  for (const found of ['by its lease', 'among orphans'])
+    test(`recovery of a runtime found dead ${found} spares a job that the runtime has fetched again`, async () => {
       const { scheduler, runs, start, close } = await open(1200);
-      const { lease } = await start('slow', 1, 'order');
+      const { lease } = await start('slow', 1, 'on order');
       const id = await submit(scheduler);
       await eventually(() => runs.length === 1, 'the runtime has the job');
       const observer = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
       const { active, runtimes, store } = observer;
       const lost = active.lost.bind(active);
-      // The runtime settles its jobs and begins anew before the call of the observer, which stands still meanwhile.
+      // The observer's call stands still until the runtime has recovered its jobs and fetched this one again.
       active.lost = async (...job) => {
         await eventually(() => runs.length === 2, 'the runtime has the job again');
         assert.ok('epoch' in ((await runs[1]?.begin()) ?? {}));
         return lost(...job);
       };
       const recoverUnregistered = async () => {
-        // Redis has both scripts then, so that they run one after the other: the runtime may register again at any time.
+        // Once Redis has both scripts, the two calls below follow each other closely: the runtime may register again at any time.
         await unregister(store, 'none');
         await runtimes.recoverOrphans();
         return (await Promise.all([unregister(store, lease.id), runtimes.recoverOrphans()]))[1];
       };
-      const recovery = await (found === 'by orphans' ? recoverUnregistered() : runtimes.recover(lease.id));
+      const recovery = await (found === 'among orphans' ? recoverUnregistered() : runtimes.recover(lease.id));
       assert.deepEqual(recovery, { waiting: 0, failed: 0, cancelled: 0, dropped: 0 });
       await eventually(() => runs.length === 2, 'the runtime has the job again');
       runs[1]?.finish();
@@ -139,7 +139,7 @@ describe('a runtime that is lost or leaves', () => {
 
   test('pages and slots held on a leaving runtime do not count as capacity of the other runtimes', async () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
-    const leaving = await start('leaving', 3, 'order', 30);
+    const leaving = await start('leaving', 3, 'on order', 30);
     for (let i = 0; i < 3; i += 1) await submit(scheduler, 10);
     const run = async (count: number, runtime: string) => {
       await eventually(() => runs.length === count, `${count} fetched`);
@@ -147,7 +147,7 @@ describe('a runtime that is lost or leaves', () => {
       assert.equal(runs.at(-1)?.runtime, runtime);
     };
     await run(3, 'leaving');
-    await start('staying', 2, 'order', 20);
+    await start('staying', 2, 'on order', 20);
     const drained = leaving.worker.drain(60_000);
     await eventually(
       async () => (await scheduler.runtimes.list()).some(({ accepting }) => accepting === false),

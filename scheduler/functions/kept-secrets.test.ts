@@ -13,7 +13,7 @@ import type { FunctionVersion } from './types.ts';
 const TENANT = 'acme';
 const HOUR_MS = 3_600_000;
 
-/** Changes of a version that interrupt a release, one after the other. */
+/** Changes of a version that interrupt `Secrets.release`, one after the other. */
 const HAPPENINGS = {
   'its removal': async ({ removals }, { name, version }) => removals.removeVersion(TENANT, name, version),
   'the removal of its function': async ({ removals }, { name }) => removals.removeFunction(TENANT, name),
@@ -24,7 +24,7 @@ const HAPPENINGS = {
   },
 } satisfies Record<string, (scheduler: Scheduler, of: FunctionVersion) => Promise<unknown>>;
 
-describe('a release keeps the secret values of a version that may still run', () => {
+describe('Secrets.release keeps the secret values of a version that may still run', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
   let now = Date.UTC(2027, 0, 1);
@@ -68,7 +68,7 @@ describe('a release keeps the secret values of a version that may still run', ()
     return full;
   }
 
-  /** Runs a release with a change before its call number `at`; returns true when it made such a call. */
+  /** Runs `Secrets.release` and makes the change before its call number `at` of the store. Returns true when it made that call. */
   async function releaseWith(at: number, happens: keyof typeof HAPPENINGS): Promise<boolean> {
     const set = (value: string) => scheduler.secrets.set(TENANT, 'TOKEN', value, 'key_1') as Promise<Secret>;
     const { revision } = await set('first');
@@ -80,7 +80,7 @@ describe('a release keeps the secret values of a version that may still run', ()
     );
     await set('second');
     if (happens === 'its second deploy') await scheduler.removals.removeVersion(TENANT, name, first.version);
-    // The deploy's pin has expired.
+    // The pin with which a deploy keeps its secret values for an hour has expired.
     now += 2 * HOUR_MS;
     const { store, calls } = watched(async (call) => {
       if (call === at) await HAPPENINGS[happens](scheduler, first);

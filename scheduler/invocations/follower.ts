@@ -167,12 +167,12 @@ export class Follower implements Feed<InvocationEvent> {
 
   async #readLog(): Promise<void> {
     this.#isReading = true;
-    const [mark, attempt] = [this.#cursor.beginRead(), this.#shown.attempt];
+    const [mark, changes] = [this.#cursor.beginRead(), this.#shown.runtimeChanges];
     try {
       const read = await this.#sources.read(this.#cursor.position, () => this.#isOver());
       this.#isReading = false;
       if (this.#isOver()) return;
-      if (attempt === this.#shown.attempt) this.#shown.begun(read.runtime);
+      if (changes === this.#shown.runtimeChanges) this.#shown.begun(read.runtime);
       if (read.end) {
         this.#read = this.#cursor.ended(read.end);
         this.close();

@@ -18,7 +18,7 @@ export interface Retention {
   readonly resultsMs: number;
   /** Files of an ended invocation. */
   readonly filesMs: number;
-  /** Maximum ended invocations listed for a function, each as long as its record. Unended invocations are always listed. */
+  /** Maximum ended invocations listed for a function, which stay listed until their records expire. Unended invocations are always listed. */
   readonly listedOfFunction: number;
   /** Ended invocations listed for a tenant, likewise. */
   readonly listedOfTenant: number;

@@ -9,7 +9,7 @@ export class ShownEvents {
   readonly #changed: () => void;
   #runtime = '';
   #isAttached = false;
-  #attempt = 0;
+  #runtimeChanges = 0;
   readonly #isOwn: boolean;
   #stop: Unfollow = () => undefined;
 
@@ -25,9 +25,9 @@ export class ShownEvents {
     this.#changed = changed;
   }
 
-  /** Number of runtimes found so far. A read of the log that began at a smaller number is outdated. */
-  get attempt(): number {
-    return this.#attempt;
+  /** Number of changes of the invocation's runtime. A read of the log that began at a smaller number is outdated. */
+  get runtimeChanges(): number {
+    return this.#runtimeChanges;
   }
 
   /** True when a runtime shows events but cannot be reached. */
@@ -44,7 +44,7 @@ export class ShownEvents {
     if (runtime === this.#runtime) return;
     this.leave();
     this.#runtime = runtime;
-    this.#attempt += 1;
+    this.#runtimeChanges += 1;
     if (runtime === '') return;
     const follower: LiveFollower = {
       attached: (logged) => {
@@ -61,9 +61,10 @@ export class ShownEvents {
         this.#changed();
       },
     };
-    // The runtime may have stopped showing a later attempt, or one that the log told of, when this follower left: ask for such an attempt.
-    const isShown = this.#isOwn && isTold && this.#attempt === 1;
-    this.#stop = this.#source.follow(runtime, this.#id, follower, isShown);
+    // The runtime surely pushes only the first attempt, if a message told of it. It may have stopped pushing any other one when this follower
+    // left: the source then asks for it.
+    const isPushed = this.#isOwn && isTold && this.#runtimeChanges === 1;
+    this.#stop = this.#source.follow(runtime, this.#id, follower, isPushed);
   }
 
   leave(): void {

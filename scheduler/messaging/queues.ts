@@ -22,7 +22,7 @@ export const MAX_QUEUE_BYTES = 16 * 2 ** 20;
 export const MAX_QUEUES_BYTES = 64 * 2 ** 20;
 /** A queue expires after a day without use. */
 const QUEUE_MS = 24 * 3_600_000;
-/** Longer than a call can last, reconnections included. */
+/** Time for which Redis remembers a push, so that a resent call appends once: longer than a call lasts, reconnections included. */
 const REPLY_MS = 20_000;
 /** Time for which a pulled message can be put back. The reply is deleted as soon as the puller has the message. */
 const TAKEN_MS = 300_000;
@@ -54,7 +54,7 @@ interface Waiting {
   readonly wakeup: Wakeup;
 }
 
-/** Durable queues of messages: each goes to exactly one puller, in order. */
+/** Queues of messages in Redis. At most one puller gets each message, in order; none gets it when its puller's process dies before delivery. */
 export class MessageQueues {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -87,11 +87,11 @@ export class MessageQueues {
   }
 
   /**
-   * Takes the first message of a queue, or waits for one, also through an outage of Redis. When the signal aborts first, it returns null,
-   * and a message already taken goes back to its place.
+   * Takes the first message of a queue, or waits for one, also through an outage of Redis. When the signal aborts first, or after `close`,
+   * it returns null, and a message already taken goes back to its place.
    *
    * @param by the attempt that pulls.
-   * @throws StoreError `store-unavailable` when Redis is away at the first attempt, `stale-attempt`.
+   * @throws StoreError `store-unavailable` when Redis is away at the first try, `stale-attempt`.
    */
   async pull(tenant: string, name: string, signal: AbortSignal, by?: AttemptName): Promise<Envelope | null> {
     if (signal.aborted) return null;
@@ -218,7 +218,7 @@ export class MessageQueues {
     ];
   }
 
-  /** Confirms a message to its puller: it can no longer be put back. */
+  /** Deletes the copy of a delivered message: it can no longer be put back. */
   #keep({ token }: Taken): void {
     // When this fails, the reply expires by itself.
     this.#store.call((redis) => redis.unlink(this.#store.keys.reply(token))).catch(() => undefined);

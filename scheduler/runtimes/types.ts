@@ -85,7 +85,10 @@ export interface RuntimeDescription {
   readonly spread?: 'tenant' | 'invocation';
   /** The layers that confine its sandboxes and builds, with a notice for the operator when the machine lacks some. */
   readonly isolation?: { readonly layers: 'namespaces' | 'process'; readonly notice?: string };
-  /** Kernel limits of its sandboxes, besides rlimits, with a notice for the operator when the machine lacks one. */
+  /**
+   * How the kernel limits its sandboxes, with a notice for the operator when the machine lacks a limit. `memory`: what ends a sandbox that
+   * exceeds its memory. `demotion`: what makes a sandbox yield the cores after much computation.
+   */
   readonly limits?: {
     readonly memory: 'cgroup' | 'rlimit';
     readonly demotion: 'cgroup' | 'autogroup' | 'none';
@@ -154,9 +157,9 @@ export interface ModelLoad {
   readonly hitRate: number;
   /** Computed tokens per second. */
   readonly tokensPerSecond: number;
-  /** Number of inputs up to which a larger device step costs little more time; absent when the GPU host does not measure its steps. */
+  /** Number of tokens up to which a larger device step costs little more time; absent when the GPU host does not measure its steps. */
   readonly efficientTokens?: number;
-  /** Measured times of device steps; absent when the GPU host does not measure them. */
+  /** Measured ms of device steps, by the tokens of all sequences, and of steps that only decode by their sequences; absent without measurements. */
   readonly stepTimes?: {
     readonly tokens: readonly { readonly size: number; readonly ms: number }[];
     readonly sequences: readonly { readonly size: number; readonly ms: number }[];
@@ -181,7 +184,7 @@ export interface EncoderLoad {
   readonly textsPerSecond: number;
   /** Tokens per second, without padding. */
   readonly tokensPerSecond: number;
-  /** Calls that wait for the device, or are computed. */
+  /** Calls that wait for the device, or that it computes now. */
   readonly waitingCalls: number;
   /** Maximum tokens of the next batch, and the measured time of batches by their size, both with padding. */
   readonly maxBatchTokens: number;

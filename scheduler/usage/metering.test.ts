@@ -137,7 +137,7 @@ describe('metering', () => {
       case 'fail':
         run.over = true;
         await call(() => invocations.fail(id, 'runtime-lost', 'lost'));
-        return toldAtTheEnd(id);
+        return assertLastEventHasUsage(id);
       case 'child':
         runs.push(await launch(run));
     }
@@ -247,23 +247,23 @@ describe('metering', () => {
     await scheduler.invocations.fail(record.id, 'internal', 'over');
   }
 
-  /** Runs the function `first`, and copies its counts to `functions` others in the last windows of that length. */
-  async function countMany(span: Span, windows: number, functions: number): Promise<void> {
+  /** Runs the function `first`, and copies its counts to `functions` others in each of the last `spans` spans. */
+  async function countMany(span: Span, spans: number, functions: number): Promise<void> {
     const { redis: client, keys } = scheduler.store;
     const keyOf = (number: number) => `${keys.account('acme')}:usage:${span}:${number}`;
     await runOnce('first');
     now += 60_000;
-    // The counts of a minute join those of longer windows once the next minute counts.
+    // The counts of a minute join those of longer spans once the next minute counts.
     await runOnce('first');
     const last = spanNumber(span, START);
     const counts = await client.hgetBuffer(keyOf(last), 'first');
     assert.ok(counts);
     const fields = Array.from({ length: functions }, (_, i) => [`f${i}`, counts]).flat();
-    for (let i = 0; i < windows; i++) await client.hset(keyOf(last - i), ...fields);
+    for (let i = 0; i < spans; i++) await client.hset(keyOf(last - i), ...fields);
   }
 
-  /** A client that follows an invocation gets the record's usage when the platform ends it. */
-  async function toldAtTheEnd(id: string): Promise<void> {
+  /** Asserts that the last event of an invocation that the platform ended has the record's usage. */
+  async function assertLastEventHasUsage(id: string): Promise<void> {
     const event = (await scheduler.events.read(id, 0)).at(-1);
     const told = JSON.parse(event?.data ?? '{}').usage ?? {};
     const { usage } = (await scheduler.invocations.get(id)) ?? {};

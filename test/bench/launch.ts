@@ -154,7 +154,7 @@ rounds' quantiles. There is no baseline.`,
       }),
       notes: [
         "Each cell shows the median, minimum and maximum of the rounds' quantiles. CPU is in ms an invocation, without the client, and includes the idle platform.",
-        'A round of fewer than 100 launches has no p99. A part of a launch that a case does not have is empty.',
+        'A round of too few launches has no p99. A part of a launch that a case does not have is empty.',
         'The clients run in one process on the same machine and share its cores.',
         'A new component is uploaded, checked, transpiled and metered by its deploy; that whole time is part of its launch.',
       ],

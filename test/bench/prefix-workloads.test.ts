@@ -6,7 +6,7 @@ import { ANSWER, partsOf, WORKLOADS } from './prefix-workloads.ts';
 /** The model's context, which no prompt may exceed with its answer. */
 const CONTEXT = 2048;
 
-/** Prompts of a workload by their last part, with answers that come in the order of `delays`. */
+/** Prompts of a workload by their last part, each answered after the number of event-loop turns that `delays` returns. */
 async function promptsOf(index: number, round: string, delays: () => number): Promise<Record<string, string>> {
   const prompts: Record<string, string> = {};
   await WORKLOADS[index]?.run(async (parts) => {

@@ -95,6 +95,8 @@ async function happen(machines: Machines, { fault, afterMs, forMs }: ScheduledFa
   const beganMs = performance.now();
   begin(machines, fault);
   const success = nextSuccess(machines);
+  // It is awaited only after the fault has been undone, which may fail.
+  success.catch(() => undefined);
   await sleep(forMs);
   await end(machines, fault);
   return (await success) - beganMs;
@@ -142,7 +144,7 @@ async function end(machines: Machines, fault: Fault): Promise<void> {
   }
 }
 
-/** Name of the process of a machine that does its work. */
+/** Name of the process that does the machine's work. */
 function mainOf(machines: Machines, machine: string): string {
   if (machine === FRONT) return 'gateway';
   return `${machines.shape[machine]}-1`;

@@ -37,7 +37,10 @@ export function preferenceApplied(preferences: Partial<Preferences>): string | u
   return applied.length === 0 ? undefined : applied.join(', ');
 }
 
-/** True when `Accept` prefers an event stream to one JSON answer. In a tie, JSON wins unless the header begins with the event stream. */
+/**
+ * True when `Accept` prefers an event stream to one JSON answer. In a tie, JSON wins unless the header begins with
+ * `text/event-stream` and gives that type no `q`.
+ */
 export function wantsEventStream(accept: string | undefined): boolean {
   let stream = 0;
   let json = 0;

@@ -8,7 +8,7 @@ export const ScheduleSchema = z
     input: z.unknown(),
     cron: z.string().optional().openapi({ example: '0 3 * * *' }),
     timezone: z.string().optional().openapi({ example: 'Europe/Berlin' }),
-    everyMs: z.int().optional().openapi({ description: 'The interval, of a schedule without a pattern' }),
+    everyMs: z.int().optional().openapi({ description: 'Interval in milliseconds; absent when `cron` is set' }),
     createdAt: timestamp,
     createdBy: z.string().openapi({ description: 'Id of the key that set it' }),
     nextAt: timestamp.nullable(),
@@ -19,8 +19,10 @@ export const ScheduleSchema = z
         error: z.object({ code: z.string(), message: z.string() }).optional(),
       })
       .nullable()
-      .openapi({ description: 'The last time: its invocation, or the error that refused it' }),
+      .openapi({
+        description: 'The last time, with its invocation or the error that prevented it; null before the first one',
+      }),
   })
-  .openapi('Schedule', { description: 'A function that the platform invokes at set times.' });
+  .openapi('Schedule', { description: 'Times at which the platform invokes a function.' });
 
 export type Schedule = z.infer<typeof ScheduleSchema>;

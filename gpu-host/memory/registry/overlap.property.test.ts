@@ -13,8 +13,8 @@ import { contentsOf, PAGE_BYTES, snapshotOf, TestRequester } from './testing/pag
 import { Life, laterRefusalOf, refusalOf } from './testing/registries.ts';
 
 /*
- * Saves and restores that overlap page by page, are replaced, fail, or lose their name or their inferlet meanwhile. The content visible at
- * once, and the final files, are those of the last call that did not fail.
+ * Saves and restores overlap page by page, while other calls replace or remove their names, reads fail, or their inferlet ends. Right after a
+ * save is accepted, and in the files at the end, a name has the content of its last save that did not fail.
  */
 
 const SEED = 161_803;

@@ -7,9 +7,9 @@ export interface Place {
 /** The first rule that a value breaks. */
 export interface Fault {
   readonly place: Place | null;
-  /** Predicate of a sentence about the place. */
+  /** For `missing` and `unexpected`, a predicate about the place (`is missing.`); for `other`, a whole sentence. */
   readonly message: string;
-  /** `missing` and `unexpected` need no further message; `other` faults are explained by `message`. */
+  /** `missing` and `unexpected` say all that there is to say; `message` explains `other` faults. */
   readonly kind: 'missing' | 'unexpected' | 'other';
 }
 

@@ -15,6 +15,7 @@ const READ_MS = 150;
 const MATRIX = 1024;
 const MATRIX_TIMES = 12;
 
+/** Measures the machine with `threads` threads. `bytesPerSecond` rounds the size to whole MiB and measures each size once. */
 export async function measureMachine(threads: number): Promise<Machine> {
   const known = new Map<number, number>();
   return {

@@ -17,7 +17,7 @@ const waiting = (client: 0 | 1, sentMs: number, count: number): Request[] =>
 describe('service of two clients', () => {
   it('differs by the surplus of one client within a window in which both wait', () => {
     const both = [...waiting(0, 0, 2), ...waiting(1, 0, 2)];
-    // 10 + 2 * 4 for the first client at 100 and 200, the same for the second at 300 and 400, and once more.
+    // Each request costs 10 input + 2 × 4 output tokens = 18: one of the first client, then two of the second.
     const requests = [...both, request(0, 0, [100, 200]), request(1, 0, [300, 400]), request(1, 0, [500, 600])];
     assert.deepEqual(compare(requests, 1, 1000), { difference: 36, waitedMs: 1000, served: [18, 36] });
   });

@@ -7,6 +7,7 @@ import { failureFrom } from '#runtime/build/outcome.ts';
 import { readArtifact } from '#runtime/build/store.ts';
 import { compileWorld } from '#runtime/lowering/compile.ts';
 import { instantiate } from '#runtime/lowering/instance.ts';
+import { ReservedNameError, UnplannableError } from '#runtime/lowering/record.ts';
 import { SliceRunner } from '#runtime/lowering/slice-runner.ts';
 import { GuestTrap } from '#runtime/lowering/trap.ts';
 import { testProgram } from '#runtime/testing/components.ts';
@@ -41,8 +42,14 @@ export async function runMutant(component: Uint8Array): Promise<MutantEnd> {
     }
     const artifact = await readArtifact(store, hash);
     if (!artifact) throw new Error('the artifact that was made is not whole');
-    const program = await testProgram(artifact).catch((error: unknown) => String(error));
-    if (typeof program === 'string') return { stage: 'plan', code: 'build-failed', message: program };
+    let program: Awaited<ReturnType<typeof testProgram>>;
+    try {
+      program = await testProgram(artifact);
+    } catch (error) {
+      const isRefused = error instanceof UnplannableError || error instanceof ReservedNameError;
+      if (!isRefused && !isGuestsFault(error)) throw error;
+      return { stage: 'plan', code: 'build-failed', message: String(error) };
+    }
     let execution: ReturnType<typeof instantiate>;
     try {
       execution = instantiate(program, compiled, { slices, cpuLimitMs: CPU_LIMIT_MS });

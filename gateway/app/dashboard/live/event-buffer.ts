@@ -22,8 +22,8 @@ export class EventBuffer {
   }
 
   /**
-   * Returns the events since the last call. Waits at most `waitMs` for the first event, then `gatherMs` for more. Throws the source's
-   * error once all earlier events were taken.
+   * Returns the events since the last call, at once if there are any. Otherwise waits at most `waitMs` for one, then `gatherMs` for more;
+   * empty after a timeout, an abort or the end of the source. Throws the source's error once all earlier events were taken.
    */
   async take(waitMs: number, gatherMs: number, signal: AbortSignal): Promise<readonly InvocationEvent[]> {
     if (this.#events.length === 0 && !this.#over) {

@@ -13,10 +13,10 @@ export interface GroupedMatrix {
   readonly columns: number;
   /** Groups of a row. */
   readonly groups: number;
-  /** Columns of a group, if groups are neighbours and equally large; else the group of each column. */
+  /** Columns of a group, if each group's columns are neighbours and all groups are equally large; else the group of each column. */
   readonly grouping: number | Uint32Array;
   readonly levels: PackedNumbers;
-  /** `[rows, groups]`; null for `2^(bits − 1)` everywhere. */
+  /** `[rows, groups]`; null for `2^(bits − 1)` everywhere. `lessOne` when each zero point is stored minus one (GPTQ). */
   readonly zeros: (PackedNumbers & { readonly lessOne: boolean }) | null;
   /** The tensor of the scales, stored row by row or group by group. */
   readonly scales: { readonly name: string; readonly tensor: StoredTensor; readonly by: 'row' | 'group' };
@@ -37,6 +37,7 @@ export function readGroupScales({ scales: { name, tensor, by }, bits, rows, grou
 export function readZeros({ zeros, bits, rows, groups }: GroupedMatrix): Uint8Array | null {
   if (zeros === null) return null;
   const words = readWords(zeros.tensor);
+  // The format subtracts from whole words, with borrows between their fields, so this adds to whole words with the same carries.
   const ones = bits === 4 ? 0x11111111 : 0x01010101;
   const points = unpackRows(zeros.lessOne ? words.map((word) => word + ones) : words, zeros.packing, 0, rows, groups);
   return points.every((point) => point === 2 ** (bits - 1)) ? null : points;
@@ -77,7 +78,7 @@ export function groupingOf(
       },
     );
   if (!reordered)
-    throw new ModelError('malformed-weights', `"${index.name}" reorders the groups, which config.json excludes`, {
+    throw new ModelError('malformed-weights', `"${index.name}" reorders the columns, which config.json excludes`, {
       hint: MISMATCH,
     });
   return groupOf;

@@ -23,7 +23,7 @@ struct Steps {
 
 }  // namespace
 
-TEST("pace: nothing is expected of steps that were not seen, and of those that are not padded") {
+TEST("pace: the expected time is zero for sizes that were not measured, and for steps that are not padded") {
   Steps steps;
   CHECK(steps.pace.expected(32) == Time(0));
   steps.run(0, 900);
@@ -32,7 +32,7 @@ TEST("pace: nothing is expected of steps that were not seen, and of those that a
   CHECK(steps.pace.expected(64) == Time(0));
 }
 
-TEST("pace: steps of other rows are apart; a shorter step counts at once, longer ones in part") {
+TEST("pace: each number of rows has its own time; a shorter step counts at once, longer ones in part") {
   Steps steps;
   const StepPace& pace = steps.pace;
   steps.run(32, 1000);
@@ -73,7 +73,7 @@ TEST("pace: a waiter that comes late makes no step longer or shorter") {
   CHECK(pace.expected(32) == Time(5000));
   pace.ended(32, at(7000), at(1006010), false);
   CHECK(pace.expected(32) == Time(5000));
-  // The next one still runs, since a moment that the late waiter did not see.
+  // The waiter sees this step run, but not its begin: the step before had ended before its waiter came.
   pace.ended(32, at(8000), at(1007000), true);
   CHECK(pace.expected(32) == Time(5000));
   // From then on all moments are known.
