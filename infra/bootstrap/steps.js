@@ -211,7 +211,7 @@ export const STEPS = [
       `gpu-host/protocol/@(${OWN_PROCESS.protocol}).test.ts`,
       'index-host/*.test.ts',
       'infra/@(bootstrap|systemd)/*.test.ts',
-      'infra/supervisor/supervisor.test.ts',
+      'infra/supervisor/@(child-log|supervisor).test.ts',
       'runtime/*.test.ts',
       'runtime/@(artifact-files|sandboxes)/**/*.test.ts',
       'runtime/build/@(artifact|component|native)/*.test.ts',
