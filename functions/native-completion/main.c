@@ -65,7 +65,7 @@ pie_result_string_string pie_run(pie_string input) {
   pie_result_list_u32 pages = pie_allocate_pages(queue, (length + most + model.page_size - 1) / model.page_size);
   TRY(pages);
 
-  /* All but the last token fill the cache; the program does not wait for that, since decoding is behind it in the queue. */
+  /* All but the last token fill the cache; nobody waits for that, decoding is behind it in the queue. */
   uint32_t *positions = pie_alloc(length * sizeof *positions, sizeof *positions);
   for (uint32_t i = 0; i < length; i++) positions[i] = i;
   if (length > 1) {
