@@ -41,7 +41,7 @@ export async function forgetCompiledCode(folder: string, nowMs: number, signal: 
         if (signal.aborted) return;
         await forgetUnused(path.join(versions, name), nowMs);
       }
-      // Node makes its folder when a process starts, and writes to it when the process is ready or ends: an empty folder may be a process's that starts.
+      // Node makes its folder when a process starts, and writes to it when the process is ready or ends: an empty folder may belong to a process that starts.
       if (isOld) await rmdir(versions).catch(() => undefined);
     }
   }

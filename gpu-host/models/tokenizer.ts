@@ -152,16 +152,19 @@ function build(
     createTokenStream(special ? tokenBytes : visibleBytes, decoder.stripsLeadingSpace && !continuation);
   // Some repositories name tokens that their model has no row for, or -1 for none.
   const rows = ids[0]?.vocab_size ?? vocabularySize;
-  const known = (id: number | null | undefined): number | null =>
+  const withRow = (id: number | null | undefined): number | null =>
     id !== null && id !== undefined && id >= 0 && id < rows ? id : null;
   const idOf = (name: string | null | undefined): number | null =>
-    name === null || name === undefined ? null : known(recognising.token_to_id(name));
+    name === null || name === undefined ? null : withRow(recognising.token_to_id(name));
   // As in transformers, the tokenizer's own files decide, not config.json: Qwen's says `"bos_token": null`, MiniMind2's
   // `"add_bos_token": false`, and SmolLM2's has a post-processor that adds nothing. The token still ends a text, and templates may name it.
   const begins =
     settings.bos_token !== null && (settings.add_bos_token ?? putsSpecialFirst(json.post_processor) ?? true);
-  const bosId = idOf(settings.bos_token) ?? known(ids[0]?.bos_token_id);
-  const ends = [idOf(settings.eos_token), ...ids.flatMap(({ eos_token_id }) => [eos_token_id ?? []].flat().map(known))];
+  const bosId = idOf(settings.bos_token) ?? withRow(ids[0]?.bos_token_id);
+  const ends = [
+    idOf(settings.eos_token),
+    ...ids.flatMap(({ eos_token_id }) => [eos_token_id ?? []].flat().map(withRow)),
+  ];
   if (!begins) ends.push(bosId);
   const render =
     chatTemplate === null
@@ -186,7 +189,7 @@ function build(
     special: {
       bos: begins ? bosId : null,
       eos: [...new Set(ends.filter((id) => id !== null))],
-      pad: idOf(settings.pad_token) ?? known(ids[0]?.pad_token_id),
+      pad: idOf(settings.pad_token) ?? withRow(ids[0]?.pad_token_id),
       unknown: idOf(settings.unk_token),
     },
     decoding: { specialIds, stripsLeadingSpace: decoder.stripsLeadingSpace },

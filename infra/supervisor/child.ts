@@ -19,7 +19,7 @@ export interface ChildSpec {
   /** `line`: the child prints a ready line. A function: a probe that resolves when the child is ready. */
   readonly ready: 'line' | ((signal: AbortSignal) => Promise<void>);
   readonly readyTimeoutMs: number;
-  /** `signal`: send SIGTERM. `lifeline`: close the child's standard input, which a watched child's beats come on. */
+  /** `signal`: send SIGTERM. `lifeline`: close the child's standard input, on which a watched child beats. */
   readonly stop: 'signal' | 'lifeline';
   /** Time until SIGKILL follows. */
   readonly stopTimeoutMs: number;

@@ -58,7 +58,7 @@ interface Waiting {
   wake: (() => void) | null;
 }
 
-/** What an invocation needs from the owner of its guest. */
+/** Functions that the owner of a guest provides to the guest's invocation. */
 export interface InvocationOwner {
   /** The guest's `Execution`, which suspends it. */
   readonly task: Pick<Task, 'block'>;
