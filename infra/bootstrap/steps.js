@@ -100,9 +100,8 @@ const LIGHT = [
   'infra/supervisor/@(*-policy|thread-times).test.ts',
   'wit/**/*.test.ts',
 ];
-/** Tests of backends and of the runtime that share another process. Together they take about as long as those above. */
+/** Tests of the runtime that share another process. Together they take about as long as those above. */
 const LIGHT_RUNTIME = [
-  'gpu-host/backends/!(adapter).test.ts',
   'runtime/build/*.test.ts',
   'runtime/build/wasm/*.test.ts',
   `runtime/build/graph/!(${OWN_PROCESS.graph}).test.ts`,
@@ -228,7 +227,7 @@ export const STEPS = [
         files: LIGHT,
       },
       {
-        title: 'Tests of backends and of the runtime, in one process',
+        title: 'Tests of the runtime, in one process',
         minutes: LONGER * 25,
         args: SHARED,
         files: LIGHT_RUNTIME,
@@ -240,6 +239,15 @@ export const STEPS = [
     minutes: LONGER * 5,
     args: tests(1),
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
+    // The tests above need one core. These compute on one thread, so that they take the other one.
+    beside: [
+      {
+        title: 'Tests of backends, in one process',
+        minutes: LONGER * 5,
+        args: SHARED,
+        files: ['gpu-host/backends/!(adapter).test.ts'],
+      },
+    ],
   },
   // In lanes behind the rooms, the functions took longer: four busy processes share two cores no better than three.
   { ...FUNCTIONS_A_TO_K, beside: [FUNCTIONS_L_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER] },
