@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync } from 'node:fs';
+import { globSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import readline from 'node:readline';
 import { test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
 import { ROOT } from '#infra/install.ts';
+import { graphFile } from './engine/graph-files.ts';
+import { SAVED_LEAST, SIZES } from './engine/sizes.ts';
 import { IndexClient } from './protocol/client.ts';
 import { IndexError } from './protocol/errors.ts';
 import { temporaryFolder } from './testing/folder.ts';
@@ -86,7 +88,8 @@ test('the process saves its indexes when it is told to stop, and finds them agai
   const { index } = loadConfig({ ...process.env, PIE_HOME: folder.path });
   mkdirSync(path.dirname(index.socket), { recursive: true });
   const random = randomFrom(5);
-  const vectors = Array.from({ length: 1500 }, () => randomVector(DIMENSIONS, random));
+  // Too few for a save before the stop.
+  const vectors = Array.from({ length: SAVED_LEAST }, () => randomVector(DIMENSIONS, random));
   let host = await start(folder.path);
   let client = new IndexClient(index.socket, 'one');
   try {
@@ -99,9 +102,11 @@ test('the process saves its indexes when it is told to stop, and finds them agai
     client.close();
     host.kill('SIGTERM');
     await once(host, 'exit');
+    const [graph, ...others] = globSync('*/notes/graph-*', { cwd: index.directory });
+    assert.deepEqual([path.basename(graph ?? ''), others], [graphFile(vectors.length - SIZES.tail), []]);
     host = await start(folder.path);
     client = new IndexClient(index.socket, 'one');
-    for (const i of [0, 400, 1023, 1024, 1499]) {
+    for (const i of [0, 400, 743, 744, 999]) {
       const query = { vector: vectors[i]!, text: null, filter: [], limit: 1 } as const;
       const [best] = await client.query('notes', query, OPTIONS);
       assert.equal(best?.id, `${i}`);

@@ -230,7 +230,7 @@ const fileSchema = z.strictObject({
   drain_ms: z.int().min(0).max(86_400_000).default(10_000),
 });
 
-const environmentSchema = z.object({
+export const environmentSchema = z.object({
   PIE_HOME: z.string().min(1).optional(),
   PIE_HOST: z.string().min(1).optional(),
   PIE_PORT: z.coerce.number().int().min(0).max(65_535).optional(),

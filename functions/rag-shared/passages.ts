@@ -1,10 +1,12 @@
+/** The places behind the ends of sentences, as `items` of the workflow library finds them, and behind the ends of lines. */
+const BORDERS = /(?<=[.!?]["')\]]*\s|\n)/;
+
 /**
- * Cuts a document between sentences into passages of at most `most` characters; a longer sentence is cut between words. A passage that the
- * document repeats comes once, so that an answer from several passages has as many different ones.
+ * Cuts a document between sentences and lines into passages of at most `most` characters; a longer sentence is cut between words, and a longer
+ * word is cut too. A passage that the document repeats comes once, so that an answer from several passages has as many different ones.
  */
 export function passagesOf(document: string, most: number): string[] {
-  const sentences = document.match(/[^.!?\n]+[.!?\n]*\s*/g) ?? [];
-  const pieces = sentences.flatMap((sentence) => (sentence.length <= most ? [sentence] : piecesOf(sentence, most)));
+  const pieces = document.split(BORDERS).flatMap((sentence) => piecesOf(sentence, most));
   const passages: string[] = [];
   let passage = '';
   for (const piece of pieces) {
@@ -23,7 +25,8 @@ function piecesOf(sentence: string, most: number): string[] {
   let rest = sentence;
   while (rest.length > most) {
     const space = rest.lastIndexOf(' ', most);
-    const end = space > 0 ? space + 1 : most;
+    const splitsPair = (rest.codePointAt(most - 1) ?? 0) > 0xffff;
+    const end = space > 0 ? space + 1 : most - Number(splitsPair);
     pieces.push(rest.slice(0, end));
     rest = rest.slice(end);
   }

@@ -31,7 +31,6 @@ export async function runCommandLine(argv: readonly string[], surroundings: Surr
     if (signal.aborted && isAbort(thrown)) return EXIT.interrupted;
     const failure = toFailure(thrown);
     terminal.failure(failure);
-    if (failure.exitCode === EXIT.internal && failure.cause instanceof Error) console.error(failure.cause.stack);
     return failure.exitCode;
   }
 }

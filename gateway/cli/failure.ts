@@ -1,11 +1,12 @@
+import { CODES, RETRYABLE_CODES } from '../app/errors/codes.ts';
 import { PieError } from '../client/errors.ts';
 
 /** Exit codes. README.md of this folder documents them; scripts rely on them. */
 export const EXIT = {
   ok: 0,
-  /** The command line is wrong, or a file that it names. */
+  /** The command line is wrong, or a file or output that it names cannot be read or written. */
   usage: 1,
-  /** The platform or the build refused the request: wrong input, key, name or component. */
+  /** The platform or the build refused the request: wrong input, key, name, manifest or component; the source does not build. */
   refused: 2,
   /** The invocation ran and failed. */
   failed: 3,
@@ -17,7 +18,7 @@ export const EXIT = {
   upgrading: 6,
   /** A fault of the command itself. */
   internal: 70,
-  /** Ended by Ctrl-C. */
+  /** Interrupted, the invocation was cancelled, or the user declined. */
   interrupted: 130,
 } as const;
 
@@ -73,10 +74,7 @@ export class Failure extends Error {
 const AWAY: ReadonlySet<string> = new Set([
   'connection-failed',
   'bad-response',
-  'runtime-unavailable',
-  'store-unavailable',
-  'origin-unavailable',
-  'shutting-down',
+  ...RETRYABLE_CODES.filter((code) => CODES[code].status === 503),
 ]);
 
 /** Converts any caught value to a Failure. */

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { Writable } from 'node:stream';
 import { describe, it } from 'node:test';
-import { Failure } from './failure.ts';
+import { PieError } from '../client/errors.ts';
+import { EXIT, Failure, toFailure } from './failure.ts';
 import { Terminal } from './terminal.ts';
 
 /** Clears the screen, with both forms of the control sequence, and turns the direction of the text behind it. */
@@ -61,6 +62,15 @@ describe('the output of a command', () => {
     }
   });
 
+  it('shows the stack of a fault of the command, which a report needs, and of no other failure', () => {
+    const told = (thrown: unknown) => outputOf(false, (terminal) => terminal.failure(toFailure(thrown)));
+    assert.match(
+      told(new TypeError('A bug.')),
+      /Report it with the lines below.*TypeError: A bug\.\n +at .*terminal\.test\.ts/s,
+    );
+    assert.doesNotMatch(told(new PieError('conflict', 'Refused.')), / at /);
+  });
+
   it('keeps a cell on the line of its row', () => {
     const rows = [['now', 'message=a\r\nlater  forged\u2028row']];
     assert.equal(
@@ -68,4 +78,9 @@ describe('the output of a command', () => {
       'WHEN  DETAILS\nnow   message=a later  forged row\n',
     );
   });
+});
+
+it('a part of the platform that is busy counts as unreachable, a request that came too soon as refused', () => {
+  assert.equal(toFailure(new PieError('gateway-busy', 'Busy.')).exitCode, EXIT.unreachable);
+  assert.equal(toFailure(new PieError('too-many-requests', 'Wait.')).exitCode, EXIT.refused);
 });

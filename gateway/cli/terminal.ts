@@ -1,4 +1,4 @@
-import type { Failure } from './failure.ts';
+import { EXIT, type Failure } from './failure.ts';
 
 export interface Progress {
   /** Shows the current step. */
@@ -127,8 +127,15 @@ export class Terminal {
     };
   }
 
-  /** The error, on standard error. */
+  /** The error, on standard error; with its stack when it is a fault of the command. */
   failure(failure: Failure): void {
+    this.#failure(failure);
+    const { exitCode, cause } = failure;
+    if (exitCode === EXIT.internal && cause instanceof Error)
+      this.#err.write(`${shown(cause.stack ?? '', this.#err)}\n`);
+  }
+
+  #failure(failure: Failure): void {
     if (this.json) {
       const { code, message, why, advice: hint, field, requestId, invocation } = failure;
       const diagnostics = failure.diagnostics.length > 0 ? failure.diagnostics : undefined;

@@ -38,6 +38,7 @@ describe('PieClient', () => {
       (await client.versions('story')).map(({ version }) => version),
       [deployed.version],
     );
+    assert.deepEqual((await client.operations.invocations({ status: [] })).invocations, []);
     await client.removeFunction('story');
     await assert.rejects(client.function('story'), { name: 'PieError', code: 'unknown-function', status: 404 });
   });

@@ -1,8 +1,8 @@
-import type { InvocationStatus } from '../app/control.ts';
 import type {
   GpuHostChange,
   GpuHostState,
   InvocationPage,
+  InvocationQuery,
   JoinToken,
   JoinTokenRequest,
   MachineChange,
@@ -12,19 +12,10 @@ import type {
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
-export interface InvocationListQuery extends CallOptions {
-  readonly function?: string | undefined;
-  /** One state or several; all states when absent. */
-  readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
-  /** A tenant other than the key's; operators only. */
-  readonly tenant?: string | undefined;
-  /** 1 to 200; 50 by default. */
-  readonly limit?: number | undefined;
-  /** Cursor of an earlier page. */
-  readonly cursor?: string | undefined;
-}
+/** Without a limit, a page has 50 invocations. */
+export interface InvocationListQuery extends CallOptions, Partial<InvocationQuery> {}
 
-/** Lists of invocations, load, GPU hosts, and the webhooks' secret. */
+/** Lists of invocations, load, GPU hosts, machines, join tokens and the webhook secret. */
 export class OperationsClient {
   readonly #http: Http;
 
@@ -34,13 +25,13 @@ export class OperationsClient {
 
   /** A page of invocations, newest first, without their outputs. More pages follow while `cursor` is not null. */
   async invocations(query: InvocationListQuery = {}): Promise<InvocationPage> {
-    const { status } = query;
+    const statuses = [query.status ?? []].flat().join();
     const search = new URLSearchParams();
     for (const key of ['function', 'tenant', 'limit', 'cursor'] as const) {
       const value = query[key];
       if (value !== undefined) search.set(key, String(value));
     }
-    if (status !== undefined) search.set('status', typeof status === 'string' ? status : status.join());
+    if (statuses !== '') search.set('status', statuses);
     return this.#http.json(`/v1/invocations${search.size === 0 ? '' : `?${search}`}`, common(query));
   }
 

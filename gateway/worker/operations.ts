@@ -13,7 +13,7 @@ import type {
 } from '../app/resources/operations.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
-/** Lists of invocations, load and GPU hosts, from the origin. */
+/** Lists of invocations, load, GPU hosts, machines, join tokens and the webhook secret, from the origin. */
 export class OriginOperations implements Operations {
   readonly #client: ClientOf;
 

@@ -14,7 +14,7 @@ interface Stage {
   readonly host: TestHost;
   readonly oracle: Oracle;
   readonly stepper: Stepper;
-  /** Another one than the stepper's. */
+  /** Not the stepper's connection. */
   readonly connection: GpuHostConnection;
   readonly stepsAhead: () => number;
   /** Ends step after step until `promise` is settled. */
@@ -82,6 +82,7 @@ test('a sampled token is the same with and without a guess', async () => {
     await stepper.step(PROMPT.length, { sampler });
     for (let i = 0; i < 30; i++) await stepper.step(1, { sampler });
     texts.push(stepper.text);
+    assert.equal(host.host.stats().models[0]!.stepsAhead > 0, ahead);
   }
   assert.deepEqual(texts[0], texts[1]);
 });
@@ -110,7 +111,7 @@ test('a call that asks for anything else gets what it asked for, and so do those
 
 test('a call that comes a little after the guessed step has ended takes its result', async (t) => {
   await withStepper(async ({ device, oracle, stepper, stepsAhead, connection, ending }) => {
-    // The clock stands still: the device waits for the call until it has come.
+    // The clock stands still, so the wait for the call never times out.
     const nowMs = performance.now() + 100;
     const clock = t.mock.method(performance, 'now', () => nowMs);
     device.end();
@@ -144,7 +145,7 @@ test('an inferlet that ends while its next step is guessed gives its pages back'
   });
 });
 
-test('a guessed step that fails is no one’s failure: its call is computed anew', async () => {
+test('when a guessed step fails, the host computes its call anew and no call fails', async () => {
   for (const hasCome of [false, true]) {
     const play = async ({ device, host, oracle, stepper, ending }: Stage): Promise<void> => {
       let told: Promise<unknown> = Promise.resolve();
@@ -184,7 +185,8 @@ test('a call of another inferlet waits for at most the guessed step under way', 
 });
 
 test('a step of another inferlet joins the next guessed one, and those after it are guessed for both', async () => {
-  for (const fails of [0, 1, 2])
+  // 1: the step after the guess under way fails. 2: the one after that, which the other inferlet joins. 0: none.
+  for (const failsAt of [0, 1, 2])
     await withStepper(async ({ device, host, oracle, stepper, connection, ending }) => {
       const prompts = [PROMPT, PROMPT.slice(1)];
       const other = new Stepper(connection.openInferlet({ id: 'other', maxPages: 20, arrival: 2 }), PROMPT.slice(1));
@@ -192,9 +194,8 @@ test('a step of another inferlet joins the next guessed one, and those after it 
       for (const each of [other, stepper]) for (let i = 0; i < 3; i++) await ending(each.step());
       const kinds = (): string[] => device.batches.at(-1)!.map(({ inputs }) => inputs.kind);
       while (device.underWay < 1) await connection.stats();
-      // The step after the guess under way, or the one after that, which the other inferlet joins.
+      if (failsAt > 0) device.failsAt = device.batches.length + failsAt;
       const next = device.batches.length + 2;
-      device.failsAt = fails && next - 2 + fails;
       const told = stepper.step();
       while (device.underWay < 2) await connection.stats();
       const joined = other.step();
@@ -204,7 +205,7 @@ test('a step of another inferlet joins the next guessed one, and those after it 
       const asked = [stepper.step(), joined];
       await device.reaches(next);
       assert.deepEqual(kinds(), ['picked', 'tokens'], 'the call that could go went with the guess');
-      if (fails === 0) {
+      if (failsAt === 0) {
         device.end();
         await asked[0];
         asked[0] = stepper.step();
@@ -243,7 +244,7 @@ test('a call that asks for anything else does not wait for one that cannot come'
     stepper.text.push(5);
     const told = stepper.step(2);
     await connection.stats();
-    // The clock stands still: a wait would not end.
+    // The clock stands still, so a wait for the call would never time out.
     const nowMs = performance.now() + 100;
     const clock = t.mock.method(performance, 'now', () => nowMs);
     device.end();
@@ -282,14 +283,12 @@ test('no step is guessed beside a call that cannot be guessed', async () => {
     other.inferlet.ask(other.queue, {
       op: 'step',
       request: {
-        ...{
-          tokens: Uint32Array.of(5),
-          positions: Uint32Array.of(0),
-          inPages: NONE,
-          outPages: NONE,
-          mask: undefined,
-          rows: 1,
-        },
+        tokens: Uint32Array.of(5),
+        positions: Uint32Array.of(0),
+        inPages: NONE,
+        outPages: NONE,
+        mask: undefined,
+        rows: 1,
         output: { tag: 'distributions', val: 2 },
       },
     });

@@ -2,7 +2,7 @@ import { ProtocolFault } from './errors.ts';
 import { MAX_ADDRESSES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
-/** Maximum queues whose last list one end of a stream keeps. */
+/** Queues for which one end of a stream remembers the last list. */
 const SLOTS = 1024;
 /** Addresses kept of a list: 32,768 tokens with pages of 16. A longer list repeats the rest. */
 const MAX_KEPT = 2048;
@@ -39,7 +39,7 @@ export class KeptList {
     this.queue = queue;
   }
 
-  /** After this call, the next list is sent whole. The writer calls it for a call that is not sent. */
+  /** Makes `put` send the next list whole. `encodeCall` uses it for an operation that fits no frame, since the other end never sees its lists. */
   forget(): void {
     this.#list = EMPTY;
   }

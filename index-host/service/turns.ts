@@ -11,18 +11,20 @@ interface Job {
 
 interface Line {
   readonly jobs: Job[];
-  /** Milliseconds that the tenant has used, by the clock of start-time fair queueing. */
-  time: number;
+  /** Start tag of the tenant's next turn, in virtual milliseconds. */
+  startMs: number;
 }
 
 /**
  * Shares the thread among tenants: start-time fair queueing (Goyal, Vin and Cheng, 1996) by the time that their pieces take. A tenant that
- * fills an index therefore delays another's query by a turn. Jobs of one tenant alternate.
+ * fills an index therefore delays another's query by one turn for each of the query's own. Jobs of one tenant alternate. Unlike in the paper,
+ * virtual time does not advance to the largest finish tag when no jobs are left: the tenant served last may then wait for another one's turn.
  */
 export class Turns {
   readonly #lines = new Map<string, Line>();
   readonly #now: () => number;
-  #time = 0;
+  /** Virtual time: the start tag of the turn that was served last. */
+  #virtualMs = 0;
   #scheduled = false;
 
   constructor(now: () => number = () => performance.now()) {
@@ -31,9 +33,9 @@ export class Turns {
 
   /** Runs a job to its end. A signal that aborts ends the job between two pieces, with the signal's reason. */
   run<T>(tenant: string, work: Pieces<T>, signal?: AbortSignal): Promise<T> {
-    const line = this.#lines.get(tenant) ?? { jobs: [], time: this.#time };
+    const line = this.#lines.get(tenant) ?? { jobs: [], startMs: this.#virtualMs };
     this.#lines.set(tenant, line);
-    line.time = Math.max(line.time, this.#time);
+    line.startMs = Math.max(line.startMs, this.#virtualMs);
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     line.jobs.push({
       step() {
@@ -74,8 +76,8 @@ export class Turns {
     let goesOn = job.step();
     // The clock is read after each piece; most pieces are shorter than a turn.
     while (goesOn && this.#now() - from < TURN_MS) goesOn = job.step();
-    this.#time = line.time;
-    line.time += this.#now() - from;
+    this.#virtualMs = line.startMs;
+    line.startMs += this.#now() - from;
     if (goesOn) line.jobs.push(job);
     return true;
   }
@@ -84,8 +86,8 @@ export class Turns {
     let next: Line | null = null;
     for (const [tenant, line] of this.#lines) {
       if (line.jobs.length > 0) {
-        if (next === null || line.time < next.time) next = line;
-      } else if (line.time <= this.#time) this.#lines.delete(tenant);
+        if (next === null || line.startMs < next.startMs) next = line;
+      } else if (line.startMs <= this.#virtualMs) this.#lines.delete(tenant);
     }
     return next;
   }

@@ -6,7 +6,7 @@ export interface TelemetrySettings {
   readonly sampleRatio: number;
   /** `service.namespace` of all exported data. */
   readonly serviceNamespace: string;
-  /** `service.name` of every process; by default `pie-gateway`, `pie-runtime` and `pie-gpu-host`. */
+  /** `service.name` of every process; by default `pie-gateway`, `pie-runtime`, `pie-gpu-host` and `pie-index-host`. */
   readonly serviceName?: string;
   /** True when `/metrics` needs no key; else a client needs a key with the scope `operator`. */
   readonly metricsPublic: boolean;

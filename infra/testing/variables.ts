@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
-import { ROOT } from '../install.ts';
+import { environmentSchema } from '../config.ts';
 
-/** Files that read the variables of the environment which operators set. */
-const READERS = ['infra/config.ts', 'infra/machine-settings.ts', 'scheduler/secrets/master-keys.ts'];
+/** Variables that operators set: those of the configuration, and one that only the scheduler reads. */
+const KNOWN: readonly string[] = [...Object.keys(environmentSchema.shape), 'PIE_MASTER_KEY'];
 
 /** Asserts that the platform reads each variable. */
 export function assertKnownVariables(names: readonly string[]): void {
-  const code = READERS.map((file) => readFileSync(path.join(ROOT, file), 'utf8')).join('\n');
-  for (const name of names) assert.match(code, new RegExp(`\\b${name}\\b`), `${name} has no effect`);
+  for (const name of names) assert.ok(KNOWN.includes(name), `${name} has no effect`);
 }

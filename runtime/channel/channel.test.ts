@@ -262,6 +262,17 @@ describe('a channel', () => {
     });
   }
 
+  it('ends with internal when this side fails to handle a message', { timeout: 30_000 }, async () => {
+    const cause = new TypeError('a bug');
+    const fails = () => {
+      throw cause;
+    };
+    const { send, hello, lost } = raw({ message: fails });
+    send(hello, frame(1, KIND.call, 0, Buffer.alloc(4)));
+    const { code, message, cause: kept } = await lost;
+    assert.deepEqual([code, message, kept], ['internal', 'a frame could not be handled: a bug', cause]);
+  });
+
   for (const [size, what] of [
     [MAX_PAYLOAD_BYTES, 'large messages'],
     [0, 'empty messages'],

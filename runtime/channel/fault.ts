@@ -6,7 +6,7 @@ export type ChannelFaultCode =
   | 'closed'
   /** The peer was made from another contract. */
   | 'version'
-  /** A frame has a header that no peer writes. */
+  /** A frame, message or signal that no peer sends, or not at this point: wrong header, kind, length or order. */
   | 'bad-frame'
   /** A value does not fit its type: bounds, case, UTF-8, count. */
   | 'bad-value'
@@ -21,7 +21,9 @@ export type ChannelFaultCode =
   /** The peer named a handle or future that the invocation does not hold, or reused one that it holds. */
   | 'bad-number'
   /** The peer answered a call that does not wait for an answer. */
-  | 'unasked-answer';
+  | 'unasked-answer'
+  /** This side failed while it handled a frame. */
+  | 'internal';
 
 /** Ends one channel. The log shows the cause. */
 export class ChannelFault extends Error {
@@ -33,10 +35,10 @@ export class ChannelFault extends Error {
     this.code = code;
   }
 
-  /** Converts an error that was caught while a frame was read. */
+  /** Converts an error that was caught while a frame was handled. */
   static from(error: unknown): ChannelFault {
     if (error instanceof ChannelFault) return error;
     const message = error instanceof Error ? error.message : String(error);
-    return new ChannelFault('bad-frame', `the frame could not be taken: ${message}`, { cause: error });
+    return new ChannelFault('internal', `a frame could not be handled: ${message}`, { cause: error });
   }
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { ChannelFault } from '../channel/fault.ts';
 import type { FromSandbox } from './messages.ts';
 
 const MAX_TEXT_CHARACTERS = 64 << 10;
@@ -28,5 +29,8 @@ const schema = z.discriminatedUnion('kind', [
 export function readFromSandbox(message: unknown): FromSandbox {
   const read = schema.safeParse(message);
   if (read.success) return read.data;
-  throw new TypeError(`the sandbox sent an invalid message: ${z.prettifyError(read.error).slice(0, 200)}`);
+  throw new ChannelFault(
+    'bad-value',
+    `the sandbox sent an invalid message: ${z.prettifyError(read.error).slice(0, 200)}`,
+  );
 }

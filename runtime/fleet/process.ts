@@ -115,6 +115,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     lost: (fault) => {
       // The stream ends with the process; the exit event gives a better reason.
       if (fault.code === 'lost') child.stdin?.destroy();
+      else if (fault.code === 'internal') kill(fault.message);
       else if (fault.code !== 'closed') kill(`it broke a rule of its channel (${fault.message})`);
     },
   });

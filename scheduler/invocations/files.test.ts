@@ -84,8 +84,8 @@ describe('files', () => {
   test('appears() resolves when the file is stored, also after a restart, and when the inbox closes', async () => {
     // A busy Redis writes late, and a kill would lose those writes.
     const { id } = await durably(redis, running);
-    const never = new AbortController();
-    const wait = (name: string) => scheduler.files.appears(id, name, never.signal);
+    const ending = new AbortController();
+    const wait = (name: string) => scheduler.files.appears(id, name, ending.signal);
     const [first, second, third] = [wait('a'), wait('b'), wait('c')];
     await durably(redis, () => scheduler.files.put(id, 'a', TYPE, new Uint8Array(1)));
     assert.equal(await first, true);
@@ -96,8 +96,8 @@ describe('files', () => {
     assert.equal(await third, false);
     assert.equal(await wait('a'), true, 'the file is stored already');
     const { id: other } = await running();
-    const aborted = scheduler.files.appears(other, 'a', never.signal);
-    never.abort();
+    const aborted = scheduler.files.appears(other, 'a', ending.signal);
+    ending.abort();
     assert.equal(await aborted, false);
   });
 

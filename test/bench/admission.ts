@@ -108,8 +108,8 @@ sides. A round measures every length; platform and baseline take turns in going 
         ];
       }),
       notes: [
-        `${SLOTS} slots. A job is a whole invocation (record, event log, instance, result) of an inferlet that returns at once; a bare one is a BullMQ job`,
-        `whose processor does nothing, with ${SLOTS} at once, on the same Redis, added one by one by ${SUBMITTING} clients at once as the invocations are.`,
+        `${SLOTS} slots. A job is a whole invocation (record, event log, instance, result) of an inferlet that returns at once; a bare one is a BullMQ job ` +
+          `whose processor does nothing, with ${SLOTS} at once, on the same Redis, added one by one by ${SUBMITTING} clients at once as the invocations are.`,
         'Jobs/s and Redis CPU count from before the first submission to the last end; draining: from the release of the slots. Redis CPU includes the idle platform.',
         'The time of the other tenant is from the request to the outcome at its HTTP client: launch, run and result included.',
       ],

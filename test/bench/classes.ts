@@ -107,7 +107,7 @@ function report(rounds: readonly Round[]): BenchReport {
     .map(([name, side]) => [name, rounds.flatMap((round) => side(round) ?? [])] as const)
     .filter(([, own]) => own.length > 0);
   return {
-    title: `a function with latency targets beside ${STREAMS} streams of prompts`,
+    title: `A function with latency targets beside ${STREAMS} streams of prompts`,
     header: [
       'phase',
       'first p50, ms',

@@ -14,7 +14,7 @@ const results = await readResults(file);
 const { markdown, pictures } = reportOf(results, 'benchmarks/');
 const intro = `# Benchmarks
 
-\`npx pie bench all\` measured these figures. \`node test/bench/document.ts RESULTS_FILE\` makes this page from its results, of which
+\`npx pie bench all\` measured these figures. \`node test/bench/document.ts RESULTS_FILE\` makes this page from them;
 [results.json](benchmarks/results.json) has every sample. [test/bench](../test/bench/README.md) describes the benchmarks and has their history.
 `;
 const folder = path.join(ROOT, 'docs/benchmarks');

@@ -20,7 +20,7 @@ export const generate: Bench = {
   help: `1, 8 and 32 inferlets decode ${STEPS} tokens side by side in four ways: three calls a token, one step a token, a run on the device, and a
 run with a frequency and a presence penalty.
 The baseline is the same backend called back to back in the benchmark's own process, at the same batch and context. Both run in each round
-and take turns in going first; one more round before warms both.`,
+and take turns in going first; an extra first round warms up both.`,
   quick: `${QUICK_CLIENTS.join(' and ')} inferlets (of ${CLIENTS.join(', ')}), and ${QUICK_STEPS} tokens instead of ${STEPS}.`,
   async run({ repetitions, quick, progress }) {
     const [clients, steps] = quick ? [QUICK_CLIENTS, QUICK_STEPS] : [CLIENTS, STEPS];
@@ -62,7 +62,7 @@ and take turns in going first; one more round before warms both.`,
         'split: embed, forward, next-distribution. fused: one step a token. run-ahead: decoded on the device. penalties: the same, with logits that the GPU host changes for each token.',
         'The bare loop calls the backend back to back at the same batch, context and threads; in each round one follows the other, in turns, and the ratio is taken within the round.',
         'Steps ahead were handed to the device while the one before was computed, where the backend can (cuda).',
-        `ms a token: from the first inferlet's go to the last inferlet's last token by their clocks, over ${steps} steps. The go reaches them one after another, which counts.`,
+        `ms a token: from the first start signal to the last token, by the inferlets' clocks, over ${steps} steps. The signals go out one after another, and that time counts.`,
       ],
       data: rows,
     };

@@ -115,7 +115,7 @@ ended. Each repetition has its own ratio.`,
         progress(`${name}: ${format(spread(first).median)} in the first round, ${format(spread(later).median)} later`);
       }
       return {
-        title: `Time per token of ${STREAMS} streams at HTTP clients beside another tenant's inferlets, over the same alone`,
+        title: `Time per token of ${STREAMS} streams at HTTP clients beside another tenant's inferlets, relative to the streams running alone`,
         header: ['the other tenant', 'first round, median (min–max)', 'later rounds', 'aim'],
         rows: results.map(({ name, first, later }) => [
           name,

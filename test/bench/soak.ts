@@ -15,7 +15,7 @@ interface Times {
   /** The longest retention: after it, a round has left nothing behind. */
   readonly forgottenMs: number;
   readonly roundMs: number;
-  /** Redis scans for expired keys ten times a second and finds only some of them in each scan. */
+  /** Wait until Redis has dropped expired keys: each of its scans, ten a second, finds only some. */
   readonly settleMs: number;
   /** Invocations of a round. */
   readonly invocations: number;
@@ -83,7 +83,7 @@ with Redis before. Each repetition adds four rounds of ${WHOLE.roundMs / 1000} s
         const base = await measure(redis, 0);
         const rounds: Round[] = [];
         let costs: Readonly<Record<string, number>> = {};
-        // Half of the rounds fill the retention window; the rest show the plateau.
+        // The first third of the rounds outlasts the retention window; the report compares the other two.
         const count = Math.max(6, Math.ceil(forgottenMs / roundMs)) * 2 + 4 * (quick ? repetitions - 1 : repetitions);
         for (let i = 0; i < count; i++) {
           const made = await invokeMany(platform, invocations, roundMs);
@@ -129,7 +129,7 @@ function report({ forgottenMs }: Times, { base, rounds, after, costs }: Measured
     notes: [
       `Last third over middle third: ${format(end.median / plateau.median, 3)} (1 is flat), of ${formatSpread(end)} and ${formatSpread(plateau)} MiB.`,
       `All forgotten over before: ${format(after.usedBytes / base.usedBytes, 3)}.`,
-      'A log is cut a block of 1 KB at a time, and Redis drops what has expired little by little: the rest is their wake.',
+      'The remainder is logs, which Redis trims in blocks of 1 KB, and expired keys that it has not dropped yet.',
       `One invocation with ${MESSAGES} messages and ${LINES} log lines, bytes by MEMORY USAGE: ${Object.entries(costs)
         .map(([name, bytes]) => `${name} ${Math.round(bytes)}`)
         .join(', ')}.`,

@@ -19,7 +19,7 @@ export const tax: Bench = {
   summary: 'time per output token over the bare loop for models of 15M, 135M and 360M parameters',
   help: `1 and 8 inferlets decode ${STEPS} tokens on models of 15M, 135M and 360M parameters with random weights (Pie, SOSP '25, Tables 3
 and 4), by one step a token and by a run on the device. The baseline is the same backend called back to back in the benchmark's own process, at
-the same batch and context. Both run in each round and take turns in going first; one more round before warms both.`,
+the same batch and context. Both run in each round and take turns in going first; an extra first round warms up both.`,
   quick: `${QUICK_SIZES.length} of ${SIZES.length} models, ${QUICK_SIZES.join(' and ')} parameters, and ${QUICK_STEPS} tokens instead of ${STEPS}. \`generate\` has one of 15M.`,
   async run({ repetitions, quick, progress }) {
     const [sizes, steps] = quick ? [QUICK_SIZES, QUICK_STEPS] : [SIZES, STEPS];
@@ -45,7 +45,7 @@ the same batch and context. Both run in each round and take turns in going first
       ),
       notes: [
         'Random weights in 32 bits in the shapes of stories15M and SmolLM2; a step takes the time of the real model. fused: one step a token. run-ahead: decoded on the device.',
-        `ms a token: from the first inferlet's go to the last inferlet's last token by their clocks, over ${steps} steps. Ratio and tax are taken within the round.`,
+        `ms a token: from the first start signal to the last token, by the inferlets' clocks, over ${steps} steps. The signals go out one after another, and that time counts. Ratio and tax are taken within the round.`,
         'The guest, the runtime and the GPU host share the cores with the engine, which has them to itself in the bare loop.',
         "The paper's own figure is an overhead of 3 to 12 % over existing systems, with models of 1B to 8B parameters on one GPU.",
       ],

@@ -12,7 +12,7 @@ test('the generated guides are those of docs/', async () => {
   assert.equal(await readFile(GUIDES_FILE, 'utf8'), await renderGuides(), 'run `npm run generate`');
 });
 
-test('the index links to each guide, and each guide links only to pages and pictures that the gateway has', async () => {
+test('the index links to each guide, and each guide links only to headings, pages and pictures that the gateway has', async () => {
   const names = [...guideIndex().matchAll(/href="\/docs\/guides\/([\w-]+)"/g)].map(([, name = '']) => name);
   assert.deepEqual(names, [
     'benchmarks',
@@ -29,7 +29,7 @@ test('the index links to each guide, and each guide links only to pages and pict
   ]);
   for (const name of names) {
     const html = guidePage(name) ?? '';
-    assert.match(html, /<h1>/);
+    assert.match(html, /<h1 id="/);
     const [, main = ''] = html.split('<main>');
     for (const [, src = '', alt = ''] of main.matchAll(/<img src="([^"]*)" alt="([^"]*)"/g)) {
       const bytes = await pictureOf(/^\/docs\/pictures\/((?:benchmarks\/)?[a-z-]+\.(?:png|svg))$/.exec(src)?.[1] ?? '');
@@ -38,9 +38,12 @@ test('the index links to each guide, and each guide links only to pages and pict
     }
     for (const [, href = ''] of main.matchAll(/href="([^"]+)"/g)) {
       if (href.startsWith('https://')) continue;
-      assert.notEqual(guidePage(/^\/docs\/guides\/([\w-]+)/.exec(href)?.[1] ?? ''), null, `${name}: ${href}`);
+      const [, guide = '', anchor] = /^\/docs\/guides\/([\w-]+)(?:#(.+))?$/.exec(href) ?? [];
+      const target = guidePage(guide) ?? '';
+      assert.ok(target.includes(anchor === undefined ? '<h1 ' : `<h2 id="${anchor}">`), `${name}: ${href}`);
     }
   }
+  assert.ok(guidePage('threat-model')?.includes('<a href="/docs/guides/threat-model#known-gaps">Known gaps</a>'));
 });
 
 test('a name that objects inherit is not a guide', () => {

@@ -7,9 +7,11 @@ import { suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { world } from '../generated/world.ts';
+import { comment as cComment } from './c/types.ts';
 import { readWorld, render, WIT_DIRECTORY } from './generate.ts';
 import { WitError } from './lexer.ts';
 import type { RecordType } from './model.ts';
+import { documentation } from './names.ts';
 import { parse } from './parse.ts';
 import { resolve } from './resolve.ts';
 
@@ -48,6 +50,14 @@ test('the reference has every interface and call, with its errors and its cost',
   assert.match(page, /Waits: [^\n]* Errors: `not-found`, `invalid-argument`\. C: `pie_allocate_import_pages`\./);
   assert.match(page, /`pie:inferlet\/store@[0-9.]+` · Grant `store` of the manifest\./);
   assert.match(page, /`pie:inferlet\/forward@[0-9.]+` · Trait `forward` of the model\./);
+});
+
+test('documentation never ends the comment around it', () => {
+  for (const comment of [documentation, cComment])
+    for (const docs of ['All of `*/*`.', 'All of\n`*/*`.']) {
+      const text = comment(docs).join('\n');
+      assert.equal(text.indexOf('*/'), text.length - 2, text);
+    }
 });
 
 const read = (text: string) => resolve([parse('test.wit', text)], 'w');

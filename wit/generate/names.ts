@@ -19,10 +19,13 @@ export const reserved: ReadonlySet<string> = new Set([
   'Host',
 ]);
 
-/** A documentation comment as lines; none for none. */
+/** The lines of documentation, without what would end the comment around them. */
+export const docLines = (docs: string): string[] => docs.replaceAll('*/', '* /').split('\n');
+
+/** A documentation comment as lines; no lines without docs. */
 export function documentation(docs: string | undefined, indent = ''): string[] {
   if (!docs) return [];
-  const lines = docs.split('\n');
-  if (lines.length === 1) return [`${indent}/** ${docs} */`];
+  const lines = docLines(docs);
+  if (lines.length === 1) return [`${indent}/** ${lines[0]} */`];
   return [`${indent}/**`, ...lines.map((line) => `${indent} * ${line}`), `${indent} */`];
 }

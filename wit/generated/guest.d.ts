@@ -379,7 +379,10 @@ declare module 'pie:inferlet/input-text@0.1.0' {
   export {};
 }
 
-/** Turns states into tokens. A call that directly follows the forward that writes its state, in the same queue, runs in the same device step. */
+/**
+ * Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state
+ * can share that forward's device step.
+ */
 declare module 'pie:inferlet/output-text@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
   import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';

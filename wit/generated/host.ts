@@ -790,7 +790,10 @@ export interface InputTextHost {
   embedText(queue: Queue, tokens: Uint32Array, positions: Uint32Array, embeds: Uint32Array): void;
 }
 
-/** Turns states into tokens. A call that directly follows the forward that writes its state, in the same queue, runs in the same device step. */
+/**
+ * Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state
+ * can share that forward's device step.
+ */
 export interface OutputTextHost {
   /** The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the tenant's cap, 256 by default). */
   nextDistribution(queue: Queue, embed: number, topK: number): Promise<Outcome<Distribution, HandlerError>>;

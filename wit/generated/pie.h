@@ -772,7 +772,8 @@ static inline void pie_input_text_embed_text(pie_queue queue, pie_list_u32 token
 }
 
 /* ---- output-text --------------------------------------------------------------------------------------------------- */
-/* Turns states into tokens. A call that directly follows the forward that writes its state, in the same queue, runs in the same device step. */
+/* Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state
+ * can share that forward's device step. */
 
 typedef struct { const float *data; uint32_t length; } pie_list_f32;
 /* The most probable tokens, in order of falling probability. Tokens with equal logits are ordered by id. */

@@ -1536,7 +1536,8 @@ pub mod input_text {
     }
 }
 
-/// Turns states into tokens. A call that directly follows the forward that writes its state, in the same queue, runs in the same device step.
+/// Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state
+/// can share that forward's device step.
 pub mod output_text {
     use crate::abi;
 

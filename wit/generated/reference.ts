@@ -862,7 +862,7 @@ export const reference: ContractReference = {
   {
    "name": "output-text",
    "id": "pie:inferlet/output-text@0.1.0",
-   "docs": "Turns states into tokens. A call that directly follows the forward that writes its state, in the same queue, runs in the same device step.",
+   "docs": "Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state\ncan share that forward's device step.",
    "needs": "Trait `output-text` of the model.",
    "types": [
     {

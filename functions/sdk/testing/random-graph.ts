@@ -1,6 +1,7 @@
 import { Builder, prompt } from '../src/workflow/builder.ts';
 import type { Graph, Ref } from '../src/workflow/graph.ts';
 
+/** A random whole number from 0 to `below` − 1. */
 type Below = (below: number) => number;
 
 /** Values that a random program has made so far. */
@@ -14,7 +15,7 @@ interface Made {
 
 const LONG = 'A text that is long enough to be worth a device call of its own. ';
 
-/** A random workflow of components over all primitives, the same for the same numbers. */
+/** A random workflow of components over all primitives. Equal random numbers give equal workflows. */
 export function randomGraph(below: Below): Graph {
   const g = new Builder('random');
   const made: Made = { texts: [], lists: [], contexts: [], numbers: [], vectors: [] };

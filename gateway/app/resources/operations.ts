@@ -20,8 +20,9 @@ export interface InvocationQuery {
   /** A tenant other than the caller's; operators only. */
   readonly tenant?: string | undefined;
   readonly function?: string | undefined;
-  /** One state or several; all states when absent. */
+  /** One state or several; all states when absent or empty. */
   readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
+  /** 1 to 200. */
   readonly limit: number;
   /** Opaque cursor of an earlier page. */
   readonly cursor?: string | undefined;

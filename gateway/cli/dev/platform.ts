@@ -1,3 +1,4 @@
+import path from 'node:path';
 import type { PieClient } from '../../client/client.ts';
 import { LocalPlatform, LocalPlatformError } from '../../local/platform.ts';
 import type { Call } from '../command.ts';
@@ -30,8 +31,12 @@ export async function devPlatform({ terminal, signal, connect }: Call): Promise<
     throw error instanceof LocalPlatformError ? startFailure(error) : error;
   });
   progress.done(`Started a platform at ${started.url}; it ends with this command`);
-  const ended = started.exited.then(() => {
-    throw new Failure('The platform has ended.', { exitCode: EXIT.unreachable, code: 'platform-ended' });
+  const ended = started.exited.then((code) => {
+    throw new Failure(`The platform ended by itself${code === null ? '' : ` (exit code ${code})`}.`, {
+      exitCode: EXIT.unreachable,
+      code: 'platform-ended',
+      advice: `Its logs are in ${path.join(started.home, 'logs')}.`,
+    });
   });
   ended.catch(() => undefined); // Without a listener a rejection would end the process.
   return {

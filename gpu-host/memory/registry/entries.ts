@@ -3,6 +3,7 @@ import { fault } from '../fault.ts';
 import {
   type Entry,
   entryOf,
+  evictable,
   isWanted,
   type Maker,
   type NewVersion,
@@ -10,7 +11,6 @@ import {
   type RegistryLimits,
   replacedBy,
   type Shelf,
-  spare,
   type Version,
   versionsOf,
 } from './entry.ts';
@@ -259,7 +259,7 @@ export class Entries<S extends Snapshot> {
   #fixedPages(leaving: ReadonlySet<Version<S>>): Map<string, number> {
     const held = new Map<string, number>();
     for (const [version, entry] of this.#inMemory) {
-      if (version === spare(entry) || leaving.has(version)) continue;
+      if (version === evictable(entry) || leaving.has(version)) continue;
       held.set(entry.tenant, (held.get(entry.tenant) ?? 0) + version.pages);
     }
     return held;
@@ -267,7 +267,7 @@ export class Entries<S extends Snapshot> {
 
   /** Drops the pages of an entry that are also on disk. False when memory has to keep them. */
   drop(entry: Entry<S>): boolean {
-    const version = spare(entry);
+    const version = evictable(entry);
     if (!version) return false;
     this.#release(version);
     return true;
@@ -279,7 +279,7 @@ export class Entries<S extends Snapshot> {
     const leased: Version<S>[] = [];
     for (const [version, entry] of this.#inMemory) {
       if (fits()) return;
-      if (version !== spare(entry)) continue;
+      if (version !== evictable(entry)) continue;
       if (entry.lease && !entry.lease.ended) leased.push(version);
       else this.#release(version);
     }

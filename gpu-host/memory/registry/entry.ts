@@ -89,7 +89,7 @@ export interface RegistryLimits {
   readonly maxDiskBytes: number;
   /** Bytes of all saves under way together. A tenant may have half of what the others leave, so that its saves hold up no others. */
   readonly maxSavingBytes: number;
-  /** Bytes of the buffer of a save or a restore, and at least one page: that many go to or from the disk at a time. */
+  /** Size of the buffer of a save or a restore; one page at least. One transfer to or from the disk moves this much. */
   readonly bufferBytes: number;
 }
 
@@ -115,11 +115,14 @@ export interface NewVersion<S> {
 }
 
 /** The version whose pages memory can drop because its file holds them. */
-export function spare<S>({ settled }: Entry<S>): Version<S> | undefined {
+export function evictable<S>({ settled }: Entry<S>): Version<S> | undefined {
   return settled?.snapshot && settled.fileBytes > 0 ? settled : undefined;
 }
 
-/** Versions that a new one makes superfluous at once. Those on disk, or on the way there, stay until a persistent new one is on disk. */
+/**
+ * Versions that a new version replaces at once. A version that is not persistent replaces all. A persistent one leaves those that are stored
+ * or being saved until it is on disk itself.
+ */
 export function replacedBy<S>(entry: Entry<S>, persistent: boolean): ReadonlySet<Version<S>> {
   if (!persistent) return versionsOf(entry);
   const { current, settled, saving } = entry;

@@ -28,7 +28,7 @@ export class PathLength {
     this.#max = max;
   }
 
-  /** Advances by one instruction; true when it needs a check before it. */
+  /** Advances by one instruction; true when the caller must insert a check before this instruction. */
   advance(cost: number): boolean {
     if (this.#length === DEAD) return false;
     const due = this.#length + cost > this.#max;
@@ -58,12 +58,9 @@ export class PathLength {
         this.#open(opcode);
         break;
       case OP.else:
-        this.#else(at);
-        break;
       case OP.catch:
       case OP.catchAll:
         this.#else(at);
-        this.#length = 0;
         break;
       case OP.end:
       case OP.delegate:

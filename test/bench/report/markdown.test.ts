@@ -47,7 +47,7 @@ describe('report', () => {
   it('leaves figures of 0 out of the noise', () => {
     const one = results('1.50 (1.40–1.60)');
     const zero = { ...suite('0 (0–0)'), name: 'stacked' };
-    const noise = /noise: the middle figure's range is \d+ % of its median/g;
+    const noise = /noise: the median over its figures of \(max − min\) \/ median is \d+ %/g;
     assert.equal(reportOf({ ...one, suites: [...one.suites, zero] }, '').markdown.match(noise)?.length, 2);
   });
 

@@ -94,7 +94,7 @@ function conditions(suite: SuiteRun, { machine, suites }: Results): string {
   const noise =
     ranged.length === 0
       ? `unknown, ${all.length === 0 ? 'no figure has a range' : spreadOver(1)}`
-      : `the middle figure's range is ${percent(median(ranged.map(noiseOf)))} of its median${single}`;
+      : `the median over its figures of (max − min) / median is ${percent(median(ranged.map(noiseOf)))}${single}`;
   const busy = busyBefore > BUSY ? `; **${percent(busyBefore)} of the processors were busy before it began**` : '';
   const commits = new Set(suites.map((each) => (each.outcome === 'ran' ? each.commit : machine.commit)));
   const commit = commits.size > 1 ? `, commit \`${suite.commit}\`` : '';

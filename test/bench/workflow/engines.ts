@@ -71,7 +71,7 @@ const AYO: Shape = {
 
 export const PACED: Engines = {
   name: 'paced',
-  description: "steps paced as those of Ayo's engines on RTX 3090 cards, each on a card of its own, and its work",
+  description: "steps paced as those of Ayo's engines, each on an RTX 3090 of its own, and Ayo's workloads",
   shape: AYO,
   paces: AYO_PACES,
   model: 'writer',

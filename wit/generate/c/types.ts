@@ -1,5 +1,6 @@
 import { discriminantSize } from '../layout.ts';
 import { parts, type VariantType, type WitType } from '../model.ts';
+import { docLines } from '../names.ts';
 import { constantName, identifier, resourceName, typeName } from './names.ts';
 
 /** Declares C types in the order in which they need one another, each once. Their layout in memory is the canonical ABI's. */
@@ -84,7 +85,7 @@ export function commonPayload(type: VariantType): WitType | null {
 /** Documentation as a C comment. */
 export function comment(docs: string | undefined, indent = ''): string[] {
   if (!docs) return [];
-  const lines = docs.replaceAll('*/', '* /').split('\n');
+  const lines = docLines(docs);
   return lines.map((line, index) => {
     const start = index === 0 ? '/* ' : ' * ';
     return `${indent}${start}${line}${index === lines.length - 1 ? ' */' : ''}`;
