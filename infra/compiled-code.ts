@@ -2,7 +2,10 @@ import type { Dirent, Stats } from 'node:fs';
 import { lstat, readdir, rm, rmdir, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 
-/** Compiled code that no process has loaded for this long is removed. File systems note the time of a read at most once a day. */
+/**
+ * Compiled code that no process has loaded for this long is removed. With `relatime`, the usual option, a file system notes the time of a read at
+ * most once a day. With `noatime` it notes none: code is then removed this long after it was written, and the next process compiles it again.
+ */
 const KEPT_MS = 30 * 24 * 3600 * 1000;
 /** A search reads the times of every file: seconds of processor time where clones and releases have left tens of thousands. */
 const SEARCHED_EVERY_MS = 24 * 3600 * 1000;

@@ -158,7 +158,8 @@ const quotasSchema = z.strictObject({
   disk_bytes: quota,
 });
 
-const fileSchema = z.strictObject({
+/** The content of `pie.toml`. */
+export const fileSchema = z.strictObject({
   model: z.array(modelSchema).min(1).optional(),
   gateway: z
     .strictObject({

@@ -234,7 +234,7 @@ export class Scheduler {
     if (outcome === 'cancelled') {
       // A runtime may have fetched the invocation without starting it; tell the runtime to release it.
       const holder = await this.active.holder(id);
-      if (holder !== null) await this.control.tell(holder, id, reason);
+      if (holder !== null) await this.control.tellCancel(holder, id, reason);
     }
     return outcome;
   }

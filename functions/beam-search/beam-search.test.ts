@@ -81,7 +81,7 @@ describe('beam-search', () => {
         const { beams: found }: { beams: Found[] } = await call(platform, 'any-penalty', input);
         const whole = await wholeSearch(beams, 6);
         const expected = whole.sort((a, b) => score(b) - score(a)).slice(0, beams);
-        // The power of a length would enlarge the error of a logarithm.
+        // Compare the sums: a penalty of −4 multiplies their rounding error by the fourth power of the length.
         const unscored = found.map((beam) => ({ ...beam, score: beam.logProbability }));
         same(unscored, expected, ({ logProbability }) => logProbability);
       }

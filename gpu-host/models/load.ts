@@ -168,17 +168,11 @@ function store(tensors: ReadonlyMap<string, TensorInfo>): TensorStore {
 }
 
 /** Real tokenizers and indexes of shards reach some 30 MB; the bound keeps a wrong file from filling the memory. */
-const MAX_JSON_BYTES = 128 << 20;
+const MAX_TEXT_BYTES = 128 << 20;
 
 /** Reads a JSON file of a model directory. @throws ModelError `missing-file` or `malformed-config` */
 export async function readJson(file: string): Promise<unknown> {
-  const unreadable = (cause: unknown): never => {
-    throw new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
-  };
-  const { size } = await stat(file).catch(unreadable);
-  if (size > MAX_JSON_BYTES)
-    throw new ModelError('malformed-config', `${file} has ${size} bytes; the limit is ${MAX_JSON_BYTES}`);
-  const text = await readFile(file, 'utf8').catch(unreadable);
+  const text = await readText(file);
   try {
     return JSON.parse(text);
   } catch (cause) {
@@ -190,4 +184,20 @@ export async function readJson(file: string): Promise<unknown> {
 export async function readOptionalJson(directory: string, name: string): Promise<unknown> {
   const file = join(directory, name);
   return existsSync(file) ? readJson(file) : undefined;
+}
+
+/** A text file of a model directory; null when it does not exist. @throws ModelError `missing-file` or `malformed-config` */
+export async function readOptionalText(directory: string, name: string): Promise<string | null> {
+  const file = join(directory, name);
+  return existsSync(file) ? readText(file) : null;
+}
+
+async function readText(file: string): Promise<string> {
+  const unreadable = (cause: unknown): never => {
+    throw new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
+  };
+  const { size } = await stat(file).catch(unreadable);
+  if (size > MAX_TEXT_BYTES)
+    throw new ModelError('malformed-config', `${file} has ${size} bytes; the limit is ${MAX_TEXT_BYTES}`);
+  return await readFile(file, 'utf8').catch(unreadable);
 }

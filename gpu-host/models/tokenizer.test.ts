@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readFile, rm, rmdir, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -198,7 +198,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     assert.throws(() => count({ n: 1, deep }), { code: 'invalid-messages' });
   });
 
-  it('loads a chat template from its own file, and reports a malformed template and one that refuses the messages', async () => {
+  it('loads a chat template from its own file, and reports one that is malformed, too long or no file, or refuses the messages', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-template-'));
     try {
       for (const name of ['tokenizer.json', 'config.json']) await copyFile(join(directory, name), join(copy, name));
@@ -216,6 +216,13 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
       });
       await writeFile(template, '{% if %}');
       await assert.rejects(loadTokenizer(copy), { code: 'malformed-tokenizer' });
+      await rm(template);
+      await mkdir(template);
+      await assert.rejects(loadTokenizer(copy), { name: 'ModelError', code: 'missing-file' });
+      await rmdir(template);
+      await writeFile(template, '');
+      await truncate(template, (128 << 20) + 1);
+      await assert.rejects(loadTokenizer(copy), { name: 'ModelError', code: 'malformed-config' });
     } finally {
       await rm(copy, { recursive: true, force: true });
     }

@@ -1,11 +1,10 @@
-import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { type ChatMessage, compileChatTemplate, pickChatTemplate, type TemplateVariables } from './chat-template.ts';
 import { parseDecoder } from './detokenizer.ts';
 import { causeText, ModelError } from './errors.ts';
-import { readJson, readOptionalJson } from './load.ts';
+import { readJson, readOptionalJson, readOptionalText } from './load.ts';
 import { createLongWordMerger, LONG_WORD } from './long-words.ts';
 import { createTokenStream, type TokenStream } from './token-stream.ts';
 import { splitLlava } from './vision/llava.ts';
@@ -27,7 +26,10 @@ export interface Tokenizer {
    * space before the first word stays.
    */
   stream(options?: { special?: boolean; continuation?: boolean }): TokenStream;
-  /** Upper bound of ids: the size of the model's output, which may be padded past the tokenizer's last id. */
+  /**
+   * All ids are below this: the larger of the tokenizer's size and the model's output. Ids from the output's size on have no row in the
+   * model.
+   */
   readonly vocabularySize: number;
   /** Bytes that a token stands for: a special token's name, nothing for a padded id. @throws RangeError outside the vocabulary */
   tokenBytes(id: number): Uint8Array;
@@ -114,8 +116,7 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
   const ids = [splitLlava(config)?.text ?? config, await readOptionalJson(root, 'generation_config.json')].map(
     (json) => idsSchema.safeParse(json).data ?? {},
   );
-  const template =
-    (await readOptionalText(join(root, 'chat_template.jinja'))) ?? pickChatTemplate(settings.chat_template);
+  const template = (await readOptionalText(root, 'chat_template.jinja')) ?? pickChatTemplate(settings.chat_template);
   return build(parsed.data, settings, ids, template);
 }
 
@@ -156,8 +157,9 @@ function build(
     id !== null && id !== undefined && id >= 0 && id < rows ? id : null;
   const idOf = (name: string | null | undefined): number | null =>
     name === null || name === undefined ? null : withRow(recognising.token_to_id(name));
-  // As in transformers, the tokenizer's own files decide, not config.json: Qwen's says `"bos_token": null`, MiniMind2's
-  // `"add_bos_token": false`, and SmolLM2's has a post-processor that adds nothing. The token still ends a text, and templates may name it.
+  // As in transformers, the tokenizer's own files, not config.json, decide whether a text begins with BOS: Qwen's tokenizer_config.json says
+  // `"bos_token": null`, MiniMind2's `"add_bos_token": false`, and SmolLM2's tokenizer.json has a post-processor that adds nothing. A BOS token
+  // that begins no text still ends one, and templates may name it.
   const begins =
     settings.bos_token !== null && (settings.add_bos_token ?? putsSpecialFirst(json.post_processor) ?? true);
   const bosId = idOf(settings.bos_token) ?? withRow(ids[0]?.bos_token_id);
@@ -290,12 +292,3 @@ function wordSplit(model: object): object | null {
 }
 
 const asObject = (json: unknown): object => (isObject(json) ? json : {});
-
-async function readOptionalText(file: string): Promise<string | null> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw cause;
-  }
-}

@@ -37,33 +37,62 @@ test('next returns all tokens received so far, then waits', async () => {
 });
 
 test('tokens are handed over before the error that ended the run', async () => {
-  const { run } = makeRun();
+  const { run, sent } = makeRun();
   run.settle(tokens([1, 2]));
-  run.settle({ kind: 'error', error: handlerError('internal', 'broken') });
+  assert.equal(run.settle({ kind: 'error', error: handlerError('internal', 'broken') }), true);
+  assert.deepEqual(sent, ['over']);
   assert.deepEqual(await run.next(), { tag: 'ok', val: { tokens: Uint32Array.of(1, 2), finished: undefined } });
   assert.deepEqual(await run.next(), { tag: 'err', val: handlerError('internal', 'broken') });
   assert.deepEqual(await run.next(), { tag: 'err', val: handlerError('internal', 'broken') });
 });
 
 test('a waiting next learns that the connection is gone', async () => {
-  const { run } = makeRun();
+  const { run, sent } = makeRun();
   const waiting = run.next();
   run.fail(handlerError('unavailable', 'gone'));
   assert.deepEqual(await waiting, { tag: 'err', val: handlerError('unavailable', 'gone') });
+  assert.deepEqual(sent, ['over']);
+});
+
+test('a result of another kind ends the run', async () => {
+  const { run, sent } = makeRun();
+  assert.equal(run.settle({ kind: 'text', text: '' }), true);
+  assert.deepEqual(sent, ['over']);
+  const message = 'the GPU host answered a run with a result of kind text';
+  assert.deepEqual(await run.next(), { tag: 'err', val: handlerError('internal', message) });
 });
 
 test('the client reports consumption to the host by quarters of the window, and one stop', async () => {
   const { run, sent } = makeRun();
   const quarter = RUN_WINDOW_TOKENS / 4;
-  for (let i = 0; i < quarter - 1; i++) {
-    run.settle(tokens([i]));
+  const take = async (...values: number[]) => {
+    run.settle(tokens(values));
     await run.next();
-  }
+  };
+  for (let i = 0; i < quarter - 1; i++) await take(i);
   assert.deepEqual(sent, []);
-  run.settle(tokens([7, 8]));
-  await run.next();
+  await take(7, 8);
   assert.deepEqual(sent, [`consumed ${quarter + 1}`]);
+  for (let i = 0; i < quarter - 1; i++) await take(i);
+  assert.deepEqual(sent, [`consumed ${quarter + 1}`]);
+  await take(9);
+  assert.deepEqual(sent, [`consumed ${quarter + 1}`, `consumed ${2 * quarter + 1}`]);
   run.stop();
   run.stop();
-  assert.deepEqual(sent.slice(1), ['stop']);
+  assert.deepEqual(sent.slice(2), ['stop']);
+});
+
+test('the client asks for even slices only while the run decodes', () => {
+  const ends: [sent: string, end: (run: RemoteRun) => void][] = [
+    ['stop', (run) => run.stop()],
+    ['over', (run) => run.settle(tokens([1], 'stop-token'))],
+    ['over', (run) => run.fail(handlerError('unavailable', 'gone'))],
+  ];
+  for (const [told, end] of ends) {
+    const { run, sent } = makeRun();
+    run.piped();
+    end(run);
+    run.piped();
+    assert.deepEqual(sent, ['piped', told]);
+  }
 });

@@ -197,3 +197,18 @@ test('an index that is dropped amid its save leaves no error', async () => {
   }
   assert.deepEqual(one.errors, []);
 });
+
+test('a catalog that closes amid the save of an index waits for it', async () => {
+  using folder = temporaryFolder();
+  for (let ticks = 0; ticks < 8; ticks++) {
+    const name = `notes-${ticks}`;
+    const one = catalogIn(folder.path);
+    await one.create(name);
+    for (let at = 0; at < 1500; at += 250) await one.upsert(name, ids(at, 250));
+    for (let i = 0; i < ticks; i++) await new Promise(setImmediate);
+    await one.catalog.close();
+    assert.deepEqual(one.errors, []);
+    const graphs = filesOf(folder.path, name).filter((file) => file.includes('graph-'));
+    assert.equal(graphs.length, 1, graphs.join());
+  }
+});

@@ -15,7 +15,7 @@ export interface Limits {
   readonly indexes: number;
   /** All indexes of one tenant together. */
   readonly room: Room;
-  /** Indexes that may be open at once, and the bytes of memory that these may take. */
+  /** Indexes that may be open at once. Idle ones close while the open ones take more than `openBytes` of memory; indexes in use may exceed it. */
   readonly open: number;
   readonly openBytes: number;
 }
@@ -200,10 +200,13 @@ export class Catalog {
 
   /** Saves what the open indexes have not saved, and closes them. */
   async close(): Promise<void> {
-    for (const opened of [...this.#opened.values()]) {
+    const closed = [...this.#opened.values()].map(async (opened) => {
+      // Two saves at once would write and rename the same file.
+      while (opened.maintenance) await opened.maintenance;
       await opened.index.save().catch(this.#onError);
       opened.index.close();
-    }
+    });
+    await Promise.all(closed);
     this.#open.clear();
     this.#opened.clear();
   }
@@ -232,7 +235,7 @@ export class Catalog {
 
   async #openNow(tenant: string, directory: string): Promise<OpenIndex | null> {
     try {
-      this.#makeRoom(tenant);
+      this.#makeRoom();
       const index = await this.#turns.run(tenant, VectorIndex.open(directory));
       if (!index) {
         this.#forget(directory);
@@ -248,10 +251,11 @@ export class Catalog {
   }
 
   /** Makes room for one more open index. @throws IndexError `unavailable` when all are in use */
-  #makeRoom(tenant: string): void {
+  #makeRoom(): void {
     this.#closeIdle(1, null);
     if (this.#open.size < this.#limits.open) return;
-    throw new IndexError('unavailable', `all open indexes are in use (${tenant} asked for another); try again`);
+    const text = `the index host has its maximum of ${this.#limits.open} indexes open, and calls use all of them; try again`;
+    throw new IndexError('unavailable', text);
   }
 
   /**

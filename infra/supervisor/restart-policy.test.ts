@@ -15,8 +15,7 @@ test('the first restart is immediate, and quick deaths back off up to a bound', 
   assert.ok(delays.every((delay, i) => i === 0 || delay >= (delays[i - 1] ?? 0)));
 });
 
-test('a long healthy life resets the back-off', () => {
-  const { history } = afterDeath({ quickDeaths: 9 }, 60_000);
-  assert.equal(history.quickDeaths, 1);
-  assert.equal(afterDeath({ quickDeaths: 9 }, 60_000).delayMs, 50);
+test('a healthy life resets the back-off, from 20 s on', () => {
+  assert.deepEqual(afterDeath({ quickDeaths: 2 }, 19_999), { delayMs: 200, history: { quickDeaths: 3 } });
+  assert.deepEqual(afterDeath({ quickDeaths: 9 }, 20_000), { delayMs: 50, history: { quickDeaths: 1 } });
 });

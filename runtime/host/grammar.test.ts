@@ -90,7 +90,7 @@ describe('grammars of an inferlet', () => {
     assert.deepEqual(value(await status(fork)), { mayEnd: true, mustEnd: false });
   });
 
-  /** Decodes under a pattern behind `Once upon a time`. */
+  /** Decodes under a pattern after `Once upon a time`. */
   class Decoding {
     readonly guest = inferlet();
     readonly matcher: object;
@@ -108,7 +108,7 @@ describe('grammars of an inferlet', () => {
       return { temperature: this.#temperature, topK: 0, topP: 1, minP: 0, seed: 5 };
     }
 
-    /** Computes tokens behind those before. */
+    /** Computes tokens after those computed before. */
     async compute(tokens: readonly number[], output: object = { tag: 'none' }, masked = false): Promise<StepResult> {
       const from = this.#length;
       this.#length += tokens.length;
@@ -168,14 +168,14 @@ describe('grammars of an inferlet', () => {
       }
     }
 
-    /** True if the matcher has accepted as many tokens and no more. */
+    /** True if the matcher has accepted exactly `tokens` tokens. */
     async takesBack(tokens: number): Promise<boolean> {
       const place = this.guest.call<object>('grammar', '[method]matcher.fork', this.matcher);
       value(await ask(this.guest, '[method]matcher.rollback', place, tokens));
       return (await failure(ask(this.guest, '[method]matcher.rollback', place, 1))) === 'invalid-argument';
     }
 
-    /** The model's choices behind the run: they depend on all that it has computed. */
+    /** The model's choices after the run: they depend on all that it has computed. */
     async after(last: number): Promise<unknown> {
       const { distributions } = await this.compute([last], { tag: 'distributions', val: 8 });
       return [...(distributions[0]?.logProbabilities ?? [])].map((each) => each.toFixed(3));
@@ -246,7 +246,7 @@ describe('grammars of an inferlet', () => {
     assert.ok(value(await next(longest)).tokens.length > 0);
     guest.call('fused', '[method]run.stop', longest);
     assert.equal(guest.inferlet.outgoing.bytes, 0);
-    // A call completes the text behind the run's mask, so that the matcher refuses the sampled token.
+    // A call accepts the rest of the text while the run waits for its step, so the matcher refuses the token sampled under the older mask.
     const used = matcher(guest, compile(guest, ' (cat|dog)'));
     const spoilt = next(start(used));
     await guest.inferlet.grammarAccount.turn();

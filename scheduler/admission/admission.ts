@@ -1,4 +1,4 @@
-import { StoreError } from '../store/errors.ts';
+import { unexpected } from '../invocations/replies.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { LEARNED_MS, type Peak, peakPairs } from './learned.ts';
@@ -67,7 +67,7 @@ export class Admission {
     let admitted = 0;
     let first = true;
     for (;;) {
-      const [started, settling] = list(await this.#run(ADMIT, first ? tenant : '')).map(Number);
+      const [started, settling] = (await this.#run(ADMIT, first ? tenant : '')).map(Number);
       first = false;
       admitted += started ?? 0;
       if ((started ?? 0) < MAX_STARTS && settling !== 1) return admitted;
@@ -76,7 +76,7 @@ export class Admission {
 
   /** Tenants that have invocations waiting or admitted, sorted by name. */
   async tenants(): Promise<TenantLoad[]> {
-    const reply = list(await this.#run(OVERVIEW));
+    const reply = await this.#run(OVERVIEW);
     const tenants: TenantLoad[] = [];
     for (let i = 0; i < reply.length; i += 4) {
       const [tenant, waiting, running, weight] = reply.slice(i, i + 4);
@@ -130,19 +130,16 @@ export class Admission {
    * that have not ended. Returns null when another process did so within the interval.
    */
   async repair(intervalMs = REPAIR_INTERVAL_MS): Promise<Repairs | null> {
-    const reply = list(await this.#run(REPAIR, intervalMs));
+    const reply = await this.#run(REPAIR, intervalMs);
     if (reply.length === 0) return null;
     const [dropped, returned, sums, ...lost] = reply;
     return { dropped: Number(dropped), returned: Number(returned), sums: Number(sums), lost: lost.map(String) };
   }
 
-  #run(script: typeof ADMIT, ...args: (string | number)[]): Promise<unknown> {
+  async #run(script: typeof ADMIT, ...args: (string | number)[]): Promise<unknown[]> {
     const { keys, clock } = this.#store;
-    return this.#store.script(script, [`${keys.admission}:state`], [keys.prefix, clock(), ...args]);
+    const reply = await this.#store.script(script, [`${keys.admission}:state`], [keys.prefix, clock(), ...args]);
+    if (!Array.isArray(reply)) throw unexpected(script.name, reply);
+    return reply;
   }
-}
-
-function list(reply: unknown): unknown[] {
-  if (!Array.isArray(reply)) throw new StoreError('store-corrupt', `Admission answered ${JSON.stringify(reply)}.`);
-  return reply;
 }

@@ -218,7 +218,7 @@ describe('admission worker', () => {
       await eventually(() => open.has(id), 'the invocation runs');
       const endFirst = open.get(id);
       const { epoch, nextSeq } = attempts.get(id) ?? { epoch: 0, nextSeq: 0 };
-      await scheduler.control.tell(lease.id, id, 'stop');
+      await scheduler.control.tellCancel(lease.id, id, 'stop');
       assert.equal(await scheduler.invocations.requeue(id, epoch, nextSeq, 'Room for others.', null), 'requeued');
       await eventually(() => started.length === 2 && open.get(id) !== endFirst, 'the invocation runs again');
       const endSecond = open.get(id);

@@ -269,7 +269,7 @@ export class AdmissionWorker {
       try {
         await active[how](id, lease.id, token);
         // A cancel that arrived after a newer fetch is meant for the next run.
-        if (stop.signal.aborted && this.#jobs.get(id) === held) await control.settled(lease.id, id);
+        if (stop.signal.aborted && this.#jobs.get(id) === held) await control.forgetCancel(lease.id, id);
         return;
       } catch (error) {
         onError?.(error);

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -6,12 +7,16 @@ import { endingArguments, errorData } from './ending.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 
 /**
- * `cancelled`: the invocation was queued and has ended. `requested`: its runtime was told; the terminal event follows. `ended`: too late.
+ * `cancelled`: the invocation was queued or waited for a person, and has ended. `requested`: its runtime was told; the terminal event follows.
+ * `ended`: too late.
  */
 export type CancelOutcome = 'cancelled' | 'requested' | 'ended' | 'unknown';
 
 const CANCEL = loadScript(new URL('./scripts/cancel.lua', import.meta.url));
 const TELL = loadScript(new URL('./scripts/tell.lua', import.meta.url));
+
+/** Pause before another read of the stored cancels. */
+const RETRY_MS = 500;
 
 /** Carries cancels from any process to the runtime that owns the invocation. */
 export class Control {
@@ -27,8 +32,8 @@ export class Control {
   }
 
   /**
-   * Requests a cancel. A queued invocation ends at once; its job may be taken from the queue afterwards (`AdmissionQueue.remove`) or is
-   * dropped when its turn comes.
+   * Requests a cancel. A queued or waiting invocation ends at once. `Scheduler.cancel` tells a runtime that already holds its job; otherwise the
+   * job is dropped when its turn comes.
    */
   async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
@@ -48,14 +53,19 @@ export class Control {
   async onCancel(runtimeId: string, listener: (id: string, reason: string) => void): Promise<() => void> {
     const { store, channels } = this.#vital;
     const { keys } = store;
-    const catchUp = () => {
-      store
-        .call((redis) => redis.hgetall(keys.cancels(runtimeId)))
-        .then((cancels) => {
+    let reads = 0;
+    /** Reads the stored cancels until a read succeeds; a later call takes the place of an earlier one. */
+    const catchUp = async () => {
+      const own = ++reads;
+      while (own === reads && store.redis.status !== 'end') {
+        const cancels = await store.call((redis) => redis.hgetall(keys.cancels(runtimeId))).catch(() => null);
+        if (own !== reads) return;
+        if (cancels === null) await sleep(RETRY_MS, undefined, { ref: false });
+        else {
           for (const [id, reason] of Object.entries(cancels)) listener(id, reason);
-        })
-        // Redis is away again; the next `resumed` call retries.
-        .catch(() => undefined);
+          return;
+        }
+      }
     };
     const stop = await channels.listen(keys.cancelChannel(runtimeId), {
       message: (payload) => {
@@ -63,19 +73,22 @@ export class Control {
         const at = text.indexOf('\0');
         listener(text.slice(0, at), text.slice(at + 1));
       },
-      resumed: catchUp,
+      resumed: () => void catchUp(),
     });
-    catchUp();
-    return stop;
+    void catchUp();
+    return () => {
+      reads++;
+      stop();
+    };
   }
 
   /** Forgets the cancel of a job that its runtime gave up before it began. The end of a running invocation removes its own cancel. */
-  async settled(runtimeId: string, id: string): Promise<void> {
+  async forgetCancel(runtimeId: string, id: string): Promise<void> {
     await this.#store.call((redis) => redis.hdel(this.#store.keys.cancels(runtimeId), id));
   }
 
   /** Tells a runtime of a cancel for a job that the runtime holds and has not begun. */
-  async tell(runtimeId: string, id: string, reason: string): Promise<void> {
+  async tellCancel(runtimeId: string, id: string, reason: string): Promise<void> {
     const { keys } = this.#store;
     const args = [keys.cancelChannel(runtimeId), id, reason, this.#retention.eventsMs];
     await this.#store.script(TELL, [keys.cancels(runtimeId)], args);

@@ -86,7 +86,7 @@ describe('runtimes', () => {
     lease.reportLoad(() => ({ running: ++renewals }));
     const running = async () => (await other.runtimes.alive()).map(({ load }) => load?.running);
     await eventually(async () => Number((await running())[0]) >= 3, 'the lease is renewed');
-    await other.control.tell(lease.id, 'job', 'enough');
+    await other.control.tellCancel(lease.id, 'job', 'enough');
     await eventually(() => cancels.includes('job: enough'), 'the cancel arrives');
     assert.ok(!lost, 'the lease holds');
     stop();

@@ -3,7 +3,7 @@ import type { Bench } from './bench.ts';
 import { connectStats } from './clients.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, spread } from './statistics.ts';
-import { type ReceivedStream, receive } from './streams.ts';
+import { inputsOf, type ReceivedStream, receive, receiveAll } from './streams.ts';
 
 const CLIENTS = 32;
 const MAX_TOKENS = 96;
@@ -33,14 +33,10 @@ round runs both, which take turns in going first, and compares the tokens a seco
     const maxTokens = quick ? QUICK_TOKENS : MAX_TOKENS;
     await using platform = await Platform.start({ functions: ['text-completion'] });
     const stats = await connectStats(platform);
-    const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
-      prompt: `Once upon a time, number ${i}`,
-      maxTokens,
-      temperature: 0,
-    }));
+    const inputs = inputsOf(CLIENTS, maxTokens);
     const rounds: Round[] = [];
     try {
-      await Promise.all(inputs.map((input) => receive(platform, input))); // Warm-up.
+      await receiveAll(platform, inputs); // Warm-up.
       for (let i = 0; i < repetitions; i++) {
         const [alone, [together, meanBatch]] = await inTurn(i, [
           () => oneByOne(platform, inputs),
@@ -111,7 +107,7 @@ async function oneByOne(platform: Platform, inputs: readonly object[]): Promise<
 
 async function atOnce(platform: Platform, inputs: readonly object[]): Promise<Side> {
   const startMs = performance.now();
-  const received = await Promise.all(inputs.map((input) => receive(platform, input)));
+  const received = await receiveAll(platform, inputs);
   return sideOf(received, performance.now() - startMs);
 }
 

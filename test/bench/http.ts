@@ -9,18 +9,15 @@ import { deploy } from '#test/harness/deploy.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
 import { EngineProcess } from './engine/engine-process.ts';
-import type { Task } from './engine/engines.ts';
 import { writeGguf } from './engine/gguf.ts';
 import { installPeers } from './engine/install-peers.ts';
 import { cpuOfTrees, memoryOfTrees, outsideEngine } from './process-usage.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, formatTail, median, type Spread, spread } from './statistics.ts';
-import { type ReceivedStream, receive } from './streams.ts';
+import { inputsOf, PROMPT_TOKENS, type ReceivedStream, receiveAll } from './streams.ts';
 
 const MODEL = 'stories15m';
 const TOKENS = 120;
-/** Approximate tokens of the prompt; the floor and the peer begin with the same number in their caches. */
-const CONTEXT = 8;
 /** Unmeasured rounds per client count: V8 compiles the engine's module in the first seconds. */
 const WARM_ROUNDS = 2;
 const QUICK_WARM_ROUNDS = 1;
@@ -42,7 +39,7 @@ interface Round {
   readonly streams: readonly ReceivedStream[];
   /** CPU of all processes but the GPU host and the client, µs per received token. */
   readonly outsideEngineUs: number;
-  /** The same per token after the first, and the parts of each process. */
+  /** The same per token after the first (in short, a later token), and the parts of each process. */
   readonly laterUs: number;
   readonly laterUsOf: ReadonlyMap<string, number>;
   /** The same for an invocation of one token, ms, and the parts of each process. */
@@ -73,7 +70,7 @@ export const http: Bench = {
   name: 'http',
   help: `1, 8 and 32 HTTP clients stream ${TOKENS} tokens each and count those that arrive: of a text completion, which the platform sends, and at 32
 of a loop that reads and sends each piece itself. Two baselines run in every round: the backend's bare step in a process of its own, and node-llama-cpp on the same weights (the first run installs it outside of the clone, 1.2 GB).
-The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all. Reports the CPU of every process, per token and from the first message on.`,
+The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all. Reports the CPU of every process, per token and per token after the first.`,
   quick: `1 and 8 clients of the text completion, ${QUICK_WARM_ROUNDS} round instead of ${WARM_ROUNDS} to warm both sides, and no node-llama-cpp, which \`engine\` has.`,
   summary: 'tokens that HTTP clients receive, over the bare step and node-llama-cpp; CPU of every process',
   async run({ repetitions, quick, progress }) {
@@ -92,8 +89,7 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
       const rows: Row[] = [];
       for (const crowd of quick ? QUICK : ALL) {
         const { clients, name } = crowd;
-        const task: Task = { kind: 'decode', batch: clients, context: CONTEXT, steps: TOKENS };
-        const rate = ({ ms }: { ms: number }) => (clients * 1000) / ms;
+        const rateOf = (engine: EngineProcess) => engine.tokensPerSecond(clients, PROMPT_TOKENS, TOKENS);
         const rounds: Round[] = [];
         const bare: number[] = [];
         const peer: number[] = [];
@@ -103,10 +99,10 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
             i + warmRounds,
             [
               () => measureRound(platform, crowd, commands),
-              async () => rate(await floor.measure(task)),
+              () => rateOf(floor),
               async () => {
                 const rates: number[] = [];
-                for (const each of peers) rates.push(rate(await each.measure(task)));
+                for (const each of peers) rates.push(await rateOf(each));
                 return rates;
               },
             ],
@@ -164,7 +160,7 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
           'Bare step: the backend called back to back in a process of its own at the same batch and context; node-llama-cpp: the best of one thread and all. Each runs in every round, and they take turns in going first; ratios are within a round.',
           'Times of fewer than 100 streams have no p99; the largest stands for it.',
           'CPU: user and system time of each process and its children over the round; the client and the GPU host are left out of the sum. Child processes that begin or end within a round are missed.',
-          'What the tokens after the first cost: the round less as many invocations of one token, which run beside each other in the same number right after it.',
+          'Cost per token after the first: the cost of the round minus that of as many one-token invocations, run in parallel right after it.',
           `Proportional memory after the last round, MiB: ${memory.join(', ')}.`,
         ],
         data: rows,
@@ -200,12 +196,7 @@ async function measureRound(
   commands: () => Promise<number>,
 ): Promise<Round> {
   const roots = platform.processes;
-  const stream = (maxTokens: number) =>
-    Promise.all(
-      Array.from({ length: clients }, (_, i) =>
-        receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens, temperature: 0 }, name),
-      ),
-    );
+  const stream = (maxTokens: number) => receiveAll(platform, inputsOf(clients, maxTokens), name);
   const commandsBefore = await commands();
   const before = cpuOfTrees(roots);
   const startMs = performance.now();

@@ -8,7 +8,7 @@ import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
 import { cancelAll } from './clients.ts';
 import { format, formatSpread, mean, spread } from './statistics.ts';
-import { receive } from './streams.ts';
+import { inputsOf, receiveAll } from './streams.ts';
 
 const STREAMS = 8;
 const TOKENS = 100;
@@ -165,11 +165,7 @@ async function beside(platform: Platform, stranger: Client, { atOnce, once }: Di
 /** Milliseconds per token of one round of streams. */
 async function round(platform: Platform): Promise<number> {
   const startMs = performance.now();
-  const received = await Promise.all(
-    Array.from({ length: STREAMS }, (_, i) =>
-      receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens: TOKENS, temperature: 0 }),
-    ),
-  );
+  const received = await receiveAll(platform, inputsOf(STREAMS, TOKENS));
   const elapsedMs = performance.now() - startMs;
   return elapsedMs / received.reduce((sum, parse) => sum + parse().tokens, 0);
 }

@@ -29,6 +29,26 @@ export async function receive(client: Client, input: object, name = 'text-comple
   return () => textOf(arrivals());
 }
 
+/** Approximate tokens of each prompt of {@link inputsOf}. An engine that is compared with such streams begins with as many in its cache. */
+export const PROMPT_TOKENS = 8;
+
+/** Inputs of a completion function, each with a prompt of its own. */
+export function inputsOf(count: number, maxTokens: number): readonly object[] {
+  return Array.from({ length: count }, (_, i) => ({
+    prompt: `Once upon a time, number ${i}`,
+    ...{ maxTokens, temperature: 0 },
+  }));
+}
+
+/** As `receive`, for several invocations at once. */
+export function receiveAll(
+  client: Client,
+  inputs: readonly object[],
+  name?: string,
+): Promise<(() => ReceivedStream)[]> {
+  return Promise.all(inputs.map((input) => receive(client, input, name)));
+}
+
 /** As `receive`, for a stream of `/v1/completions`, or of a server that sends the token ids with each piece. */
 export async function receiveCompletion(url: string, apiKey: string, body: object): Promise<() => ReceivedStream> {
   const headers = { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` };

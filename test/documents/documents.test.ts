@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { loadConfig } from '#infra/config.ts';
+import { z } from 'zod';
+import { fileSchema, loadConfig } from '#infra/config.ts';
 import { parseManifest } from '#scheduler/functions/manifest.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -49,6 +50,22 @@ test('the configuration in docs/configure.md is valid', async () => {
   } finally {
     await rm(home, { recursive: true });
   }
+});
+
+test('docs/configure.md names each key of pie.toml', () => {
+  const keys = new Set<string>();
+  // A transformation hides the keys on one side of it.
+  for (const io of ['input', 'output'] as const) {
+    JSON.stringify(z.toJSONSchema(fileSchema, { io, unrepresentable: 'any' }), (name, value) => {
+      if (name === 'properties') for (const key of Object.keys(value)) keys.add(key);
+      return value;
+    });
+  }
+  assert.ok(keys.size > 100, `${keys.size} keys`);
+  const text = read('docs/configure.md');
+  const missing = [...keys].filter((key) => !new RegExp(`\\b${key}\\b`).test(text));
+  // The only value that the schema accepts is the default.
+  assert.deepEqual(missing, ['tensor_parallel_size']);
 });
 
 test('the manifests in docs/inferlets.md are valid', () => {

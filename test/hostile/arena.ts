@@ -22,7 +22,7 @@ export type Deed = Pick<Attack, 'name' | 'source' | 'manifest' | 'input' | 'wall
 export interface Report {
   /** The distinct ends of its invocations, or the refusal of its deploy. */
   readonly ends: readonly End[];
-  /** The text of the last error, for people. */
+  /** The text of the first error, for people. */
   readonly message: string;
   /** Times of the canary's stories, from the deploy of the attack to the end of the first whole story after it. */
   readonly canary: Heard;
@@ -68,10 +68,16 @@ export class Arena implements AsyncDisposable {
     const client = new PieClient({ url: this.platform.url, apiKey: this.#attacker.apiKey });
     const ends = new Set<End>();
     let message = '';
+    const limits = { ...LIMITS, ...manifest?.limits, ...(wallMs !== undefined && { wallMs }) };
     try {
-      const limits = { ...LIMITS, ...manifest?.limits, ...(wallMs !== undefined && { wallMs }) };
       const wanted = { name, ...manifest, limits };
       await client.deploy(wanted, new Uint8Array(bytes), { signal: AbortSignal.timeout(DEADLINE_MS) });
+    } catch (error) {
+      if (!(error instanceof PieError)) throw error;
+      ends.add(`refused ${error.code}`);
+      message = error.message;
+    }
+    if (ends.size === 0) {
       this.#canary.wake();
       const outcomes = await Promise.all(Array.from({ length: invocations }, () => this.#invoke(name, input)));
       for (const outcome of outcomes) {
@@ -79,10 +85,6 @@ export class Arena implements AsyncDisposable {
         message ||= outcome.message;
       }
       await client.removeFunction(name, { now: true });
-    } catch (error) {
-      if (!(error instanceof PieError)) throw error;
-      ends.add(`refused ${error.code}`);
-      message = error.message;
     }
     const canary = await this.#canary.listen(1, from);
     const pids = String(this.platform.pids());

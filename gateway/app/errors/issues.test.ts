@@ -14,7 +14,7 @@ test('schema issues get our own wording, and a message that the schema sets is k
     [z.string().max(3), 'four', 'must have at most 3 characters'],
     [z.enum(['a', 'b']), 'c', 'must be one of a, b'],
     [z.string(), undefined, 'is missing'],
-    [z.strictObject({}), { b: 1 }, 'has no field "b"'],
+    [z.strictObject({}), { b: 1 }, 'has the unknown field "b"'],
     [z.array(z.string()).min(1), [], 'must have at least 1 entry'],
     [z.string().regex(/a/, 'is not a cursor'), 'b', 'is not a cursor'],
     [z.string().regex(/a/), 'b', 'does not have the form that is documented'],

@@ -1,7 +1,10 @@
 import type { z } from '@hono/zod-openapi';
+import { clipped } from '#scheduler/functions/schema/fault.ts';
 
 type Issue = z.core.$ZodIssue;
 
+/** Characters shown of a key that a client has chosen. */
+const MAX_KEY = 100;
 /** Prefixes of the messages that zod makes itself. */
 const OWN_WORDS = /^(Invalid|Too small|Too big|Unrecognized)/;
 
@@ -30,7 +33,7 @@ export function wordedIssue(issue: Issue | undefined): string {
     case 'invalid_value':
       return `must be one of ${issue.values.map(String).join(', ')}`;
     case 'unrecognized_keys':
-      return `has no field ${issue.keys.map((key) => `"${key.slice(0, 100)}"`).join(', ')}`;
+      return `has the unknown field ${JSON.stringify(clipped(issue.keys[0] ?? '', MAX_KEY))}`;
     default:
       return 'does not have the form that is documented';
   }

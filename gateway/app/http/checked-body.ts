@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi';
+import { pointerOf } from '#scheduler/functions/schema/fault.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { wordedIssue } from '../errors/issues.ts';
 import type { Body } from './bodies.ts';
@@ -26,13 +27,14 @@ export function checked<T>(value: unknown, schema: z.ZodType<T>): T {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];
-  const path = [...(issue?.path ?? []), ...(issue?.code === 'unrecognized_keys' ? issue.keys.slice(0, 1) : [])];
-  const field = `/${path.map(String).join('/')}`;
+  const path = issue?.path ?? [];
+  const keys = issue?.code === 'unrecognized_keys' ? issue.keys.slice(0, 1) : [];
+  const place = path.length === 0 ? '' : ` at ${pointerOf(path)}`;
   throw new GatewayError(
     'invalid-input',
-    `The body is not valid at ${field}: it ${wordedIssue(issue).replace(/^it /, '')}.`,
+    `The body is not valid${place}: it ${wordedIssue(issue).replace(/^it /, '')}.`,
     {
-      field,
+      field: pointerOf([...path, ...keys]),
       hint: '/docs shows the body of every route.',
     },
   );

@@ -13,23 +13,23 @@ export function stringPlaces(memory?: MemoryBound<Places>): Places {
 
 /** Tokens that may come at a place of a string. */
 export function insideOf(place: Place, strings: Places, tree: TokenTree): Inside {
-  const like = isFarFromBounds(place, strings.start, tree.longest) ? strings.start : place;
-  if (like.inside) return like.inside;
-  const inside = tree.inside(strings, like);
-  strings.keepInside(like, inside);
+  const representative = isFarFromBounds(place, strings.start, tree.longest) ? strings.start : place;
+  if (representative.inside) return representative.inside;
+  const inside = tree.inside(strings, representative);
+  strings.keepInside(representative, inside);
   return inside;
 }
 
 /** True if, as at `start`, any text of up to `longest` characters may follow, and the string may end after it. */
 function isFarFromBounds({ ways }: Place, start: Place, longest: number): boolean {
-  const closing = ways.find(({ state }) => state instanceof StringState)?.state;
-  if (!(closing instanceof StringState) || closing.min > 0 || closing.max < longest) return false;
+  const stringState = ways.find(({ state }) => state instanceof StringState)?.state;
+  if (!(stringState instanceof StringState) || stringState.min > 0 || stringState.max < longest) return false;
   if (ways.length !== start.ways.length) return false;
   const states = new Set(start.ways.map(({ state }) => state));
   return ways.every(({ state, frame }) => {
-    if (state === closing) return true;
+    if (state === stringState) return true;
     const [next, ...more] = frame.returns;
     const after = next?.target;
-    return states.has(state) && more.length === 0 && after instanceof StringState && after.max === closing.max - 1;
+    return states.has(state) && more.length === 0 && after instanceof StringState && after.max === stringState.max - 1;
   });
 }

@@ -73,7 +73,7 @@ export async function makeDurable(
       const access = await accessOf(used, side);
       if (access.tag === 'err') return access;
       const host = place.val?.connection ?? own;
-      const entry = owner?.host === host.name ? owner : await names.noted(owned, host, owner);
+      const entry = owner?.host === host.name ? owner : await names.replaceEntry(owned, host, owner);
       if (!entry) return err(CHANGED);
       const content: Content = { name: owned, owner: entry, side, pages, tokens, nextPosition, access: access.val };
       return await names.durableTurns.during(tenant, inferlet.stopping, () =>

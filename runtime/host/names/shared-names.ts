@@ -12,7 +12,7 @@ export interface Place {
   readonly owner: NameOwner;
 }
 
-/** Maximum number of entries that a claim replaces before it gives up: each was another save in the meantime. */
+/** Maximum entries that a claim replaces before it gives up; each comes from another save. */
 const MAX_TRIES = 8;
 
 /** The names that a runtime's GPU hosts share: which host owns an export or a KV file, and the turns of transfers between hosts. */
@@ -90,14 +90,14 @@ export class SharedNames {
   }
 
   /** The entry of a name that a host has, noted in place of another one; null when a save came first. @throws StoreError */
-  async noted(name: OwnedName, host: GpuHostConnection, replaced: NameOwner | null): Promise<NameOwner | null> {
+  async replaceEntry(name: OwnedName, host: GpuHostConnection, replaced: NameOwner | null): Promise<NameOwner | null> {
     const owner = ownerOf(host, true);
     return (await this.owners.claim(name, owner, replaced)) ? null : owner;
   }
 
   /**
    * Notes that a host has stored a name, and ends the copy of the content before.
-   * @param has asks another host whether it has the name: the error with which a save of a name in use fails, or null
+   * @param has asks another host whether it still has the name: null when it has not, else the error of a save under a taken name
    * @returns the error when another host owns the name; the caller must then remove what it has stored
    * @throws StoreError
    */
@@ -119,9 +119,9 @@ export class SharedNames {
       const isOwn = other.host === own.name;
       const refused =
         (isOwn ? null : await this.#refusal(name, other, has)) ??
-        // `own` has just stored the name, and the entry is its own. A KV file may replace its earlier content. An export replaces none, so `own` no
-        // longer had the entry's export. With an entry of the present process, a removal or another save is under way. With an entry of an earlier
-        // process, the host has lost the export, and a durable copy may be left.
+        // The entry is of `own`, which has just stored the name. A KV file may replace its earlier content. A host refuses an export under a name that
+        // it has. This save succeeded, so `own` no longer has the export of the entry. With an entry of the present process, a removal or another save
+        // is under way. With an entry of an earlier process, the host has lost the export, and a durable copy may be left.
         (isOwn && (name.kind === 'file' || other.hostId === mine.hostId) ? null : await this.#copyRefusal(name, other));
       if (refused) return refused;
       replaced = other;

@@ -19,11 +19,18 @@ const MAX_STEPS = 20;
 
 /** A place as a JSON pointer (RFC 6901). A long one is cut to its last steps. */
 export function pointerTo(place: Place | null): string {
-  const steps: string[] = [];
-  for (let at = place; at !== null && steps.length < MAX_STEPS; at = at.around) {
-    steps.unshift(clipped(String(at.step), MAX_STEP).replaceAll('~', '~0').replaceAll('/', '~1'));
-  }
-  return steps.map((step) => `/${step}`).join('');
+  const steps: (string | number)[] = [];
+  for (let at = place; at !== null && steps.length < MAX_STEPS; at = at.around) steps.unshift(at.step);
+  return pointerOf(steps);
+}
+
+/** Like {@link pointerTo}, from the steps in order. */
+export function pointerOf(steps: readonly PropertyKey[]): string {
+  const escaped = (step: PropertyKey) => clipped(String(step), MAX_STEP).replaceAll('~', '~0').replaceAll('/', '~1');
+  return steps
+    .slice(-MAX_STEPS)
+    .map((step) => `/${escaped(step)}`)
+    .join('');
 }
 
 export function clipped(text: string, most: number): string {

@@ -7,8 +7,9 @@
   ARGV[2] field: `*` for the tenant, a function, or '' for every one
   ARGV[3...] pairs: window, its number
 
-  Returns for each window a list: field, its counts or its number, the next field …; empty for a window without anything. Beyond MOST_FIELDS
-  fields it leaves out the other windows: the caller reads them with its next call.
+  Returns for each window a list: field, then its counts, or one number for a field `f:…`, `r:…` or `t:…` (include/counters.lua), the next
+  field …; empty for a window without anything. Beyond MOST_FIELDS fields it leaves out the other windows: the caller reads them with its next
+  call.
 ]]
 --- @include "./include/counters.lua"
 
@@ -36,7 +37,7 @@ for i = 3, #ARGV, 2 do
   local window, number = ARGV[i], tonumber(ARGV[i + 1])
   local found = {}
   for field, value in pairs(fieldsOf(account .. ':usage:' .. window .. ':' .. ARGV[i + 1])) do
-    -- Functions have no colon in their names.
+    -- Only those fields have a colon in second place.
     found[field] = string.sub(field, 2, 2) == ':' and tonumber(value) or unpackCounts(value)
   end
   for field, counts in pairs(latest) do

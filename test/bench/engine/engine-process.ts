@@ -37,6 +37,11 @@ export class EngineProcess implements AsyncDisposable {
     return measured;
   }
 
+  /** Tokens a second of sequences that decode together, each with `context` tokens in its cache at first. */
+  async tokensPerSecond(batch: number, context: number, steps: number): Promise<number> {
+    return (batch * 1000) / (await this.measure({ kind: 'decode', batch, context, steps })).ms;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const exited = new Promise((resolve) => this.#child.once('exit', resolve));

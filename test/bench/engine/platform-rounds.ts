@@ -1,10 +1,7 @@
 import { Platform } from '#test/harness/platform.ts';
 import { inTurn } from '../rounds.ts';
-import { receive } from '../streams.ts';
+import { inputsOf, PROMPT_TOKENS, receiveAll } from '../streams.ts';
 import type { EngineProcess } from './engine-process.ts';
-import type { Task } from './engines.ts';
-
-const CONTEXT = 8;
 
 export interface PlatformRounds {
   readonly bits: number;
@@ -33,12 +30,11 @@ export async function throughThePlatform(
     functions: ['text-completion'],
     env: { PIE_BITS: String(bits), PIE_MODEL: 'stories15m' },
   });
-  const task: Task = { kind: 'decode', batch: clients, context: CONTEXT, steps: tokens };
   const results: PlatformRound[] = [];
   for (let round = -1; round < rounds; round++) {
     const [rate, ...peerRates] = await inTurn<number[]>(round + 1, [
       () => receivedPerSecond(platform, clients, tokens),
-      ...peers.map((peer) => async () => (clients * 1000) / (await peer.measure(task)).ms),
+      ...peers.map((peer) => () => peer.tokensPerSecond(clients, PROMPT_TOKENS, tokens)),
     ]);
     if (rate !== undefined && round >= 0) results.push({ rate, peerRate: Math.max(...peerRates) });
   }
@@ -47,11 +43,7 @@ export async function throughThePlatform(
 
 async function receivedPerSecond(platform: Platform, clients: number, maxTokens: number): Promise<number> {
   const startMs = performance.now();
-  const received = await Promise.all(
-    Array.from({ length: clients }, (_, i) =>
-      receive(platform, { prompt: `Once upon a time, number ${i}`, maxTokens, temperature: 0 }),
-    ),
-  );
+  const received = await receiveAll(platform, inputsOf(clients, maxTokens));
   const elapsedMs = performance.now() - startMs;
   return (received.reduce((sum, parse) => sum + parse().tokens, 0) * 1000) / elapsedMs;
 }

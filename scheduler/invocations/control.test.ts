@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { test } from 'node:test';
+import type { Redis } from 'ioredis';
+import { Store } from '../store/store.ts';
+import { Vital } from '../store/vital.ts';
+import { eventually } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { Control } from './control.ts';
+
+test('a runtime hears of the cancels of an interruption although the first read of them fails', async (t) => {
+  const redis = await TestRedis.start();
+  t.after(() => redis.stop());
+  const prefix = `test-${randomUUID()}`;
+  const store = new Store(redis.connect(), { prefix });
+  const opened: Redis[] = [];
+  const connect = () => {
+    opened.push(redis.connect());
+    return opened.at(-1)!;
+  };
+  // Shorter than in production, so that a read behind a blocked connection fails soon.
+  const vital = new Vital(connect, { prefix, deadlineMs: 200 });
+  t.after(() => vital.close());
+  const { store: reading, channels } = vital;
+  const [reader, subscriber] = opened;
+  assert.ok(reader && subscriber);
+  await eventually(() => reader.status === 'ready' && subscriber.status === 'ready', 'the connections');
+  const heard: string[] = [];
+  const stop = await new Control(store, vital).onCancel('r', (id, reason) => heard.push(`${id}: ${reason}`));
+
+  // A cancel without its message, as if it had been published during the interruption.
+  const cancels = store.keys.cancels('r');
+  const request = (id: string) => store.call((client) => client.hset(cancels, id, 'enough'));
+  await request('first');
+  const resumed = Promise.withResolvers<void>();
+  await channels.listen(`${prefix}:other`, { message: () => {}, resumed: resumed.resolve });
+  void reader.blpop('nothing', 0).catch(() => undefined);
+  subscriber.disconnect(true);
+  await resumed.promise;
+  // This call waits behind the read of the cancels, whose deadline ends first.
+  await assert.rejects(reading.ping(), { code: 'store-unavailable' });
+  assert.equal(heard.length, 0);
+  await store.call((client) => client.lpush('nothing', 'go'));
+  await eventually(() => heard.includes('first: enough'), 'the cancel arrives');
+  stop();
+});
