@@ -27,8 +27,8 @@ interface Rpc {
 
 /**
  * A server of the Model Context Protocol over streamable HTTP, as specified: it keeps sessions, lists one tool a page,
- * answers `tools/list` in JSON, and `tools/call` as a stream with a notification before the reply, and a request of the server that has the same id. It checks arguments
- * against the tool's schema.
+ * answers `tools/list` in JSON, and `tools/call` as a stream. A notification and a request of the server come before
+ * the reply; the request has the id of the call. The server checks arguments against the tool's schema.
  */
 export class McpServer implements AsyncDisposable {
   /** Requested methods, in order; `DELETE` at the end of a session. */
