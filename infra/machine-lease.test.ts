@@ -49,7 +49,7 @@ test('a claim that fails leaves neither a connection nor the name behind', async
 
   const certificate = path.join(home, 'machine.pem');
   writeFileSync(certificate, 'not a certificate');
-  await assert.rejects(claim());
+  await assert.rejects(claim(), { code: 'ERR_OSSL_PEM_NO_START_LINE' });
   rmSync(certificate);
   await assertNothingLeft();
 });

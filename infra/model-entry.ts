@@ -38,9 +38,9 @@ export interface ModelEntry {
   readonly threads: number;
   /** True (the default) when the GPU host keeps finished prefixes for later calls of the same tenant. */
   readonly prefixCache?: boolean;
-  /** Host memory for swapped-out pages of waiting inferlets, MiB; none by default. */
+  /** Host memory for swapped-out pages of waiting inferlets, MiB; 256 by default. */
   readonly swapMemoryMb?: number;
-  /** Disk in the host's `kvDirectory` for swapped pages beyond `swapMemoryMb`, MiB; none by default. */
+  /** Disk in the host's `kvDirectory` for swapped pages beyond `swapMemoryMb`, MiB; 1024 by default. */
   readonly swapDiskMb?: number;
   /** Other names for the model in requests to the OpenAI-compatible routes. */
   readonly aliases?: readonly string[];
@@ -50,6 +50,7 @@ export interface ModelEntry {
   readonly adapters?: readonly AdapterEntry[];
   /** Device memory for all adapters together, MiB; the least recently used are evicted first. 1024 by default. */
   readonly adapterMemoryMb?: number;
+  /** Host memory for the embeds of images that a tenant sends again, MiB; 64 by default. */
   readonly imageCacheMb?: number;
   readonly pace?: PaceEntry;
 }
@@ -103,7 +104,6 @@ const BACKEND_SETTINGS: Readonly<
   Record<
     | 'bits'
     | 'head_bits'
-    | 'threads'
     | 'precision'
     | 'kv'
     | 'device'
@@ -117,8 +117,6 @@ const BACKEND_SETTINGS: Readonly<
 > = {
   bits: ['onnx', 'reference'],
   head_bits: ['onnx', 'reference'],
-  // For cuda, threads of the image encoder, which runs on the CPU.
-  threads: ['onnx', 'reference', 'cuda'],
   precision: ['cuda'],
   kv: ['cuda'],
   device: ['cuda'],

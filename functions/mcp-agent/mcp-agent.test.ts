@@ -51,6 +51,46 @@ describe('mcp-agent', () => {
     assert.equal(server.methods.at(-1), 'DELETE');
   });
 
+  it('refuses replies that the protocol does not have, and ends the session', async () => {
+    await using server = await McpServer.start(tools);
+    await deployGranting('mcp-agent', server.host);
+    const script = ['{"tool": "add", "arguments": {"a": 2, "b": 40}}'];
+    const strange = /^unavailable: .* in a form that the protocol does not have\.$/;
+    const wrong: readonly (readonly [string, object | string, RegExp])[] = [
+      [
+        'initialize',
+        { result: { protocolVersion: '2024-11-05' } },
+        /^unsupported: .* revision "2024-11-05"; this client/,
+      ],
+      ['tools/list', { result: { tools: { name: 'add' } } }, strange],
+      ['tools/list', { result: { tools: [{ name: 'add' }] } }, strange],
+      ['tools/list', { result: null }, strange],
+      ['tools/list', 'null', strange],
+      ['tools/list', { error: { code: -1, message: 'not today' } }, /^unavailable: tools\/list: not today \(-1\)/],
+      ['tools/call', { result: { content: [null] } }, strange],
+      ['tools/call', { result: {} }, strange],
+      ['tools/call', '{"id":', /^unavailable: .* sent an event that is not JSON: /],
+    ];
+    for (const [method, reply, expected] of wrong) {
+      server.replies = { [method]: reply };
+      assert.match(
+        (await failingFunction('mcp-agent', { url: server.url, task: 'Add.', script })).message,
+        expected,
+        JSON.stringify(reply),
+      );
+      assert.equal(server.methods.at(-1), 'DELETE');
+    }
+  });
+
+  it('ends the session of a server that refuses to begin', async () => {
+    await using server = await McpServer.start(tools);
+    server.refusesToBegin = true;
+    await deployGranting('mcp-agent', server.host);
+    const { message } = await failingFunction('mcp-agent', { url: server.url, task: 'Add.' });
+    assert.match(message, /^unavailable: .* answered 500 to a notification/);
+    assert.deepEqual(server.methods, ['initialize', 'notifications/initialized', 'DELETE']);
+  });
+
   it('keeps its answer when the server breaks off instead of ending the session', async () => {
     await using server = await McpServer.start(tools);
     server.breaksAtEnd = true;

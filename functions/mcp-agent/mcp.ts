@@ -21,10 +21,11 @@ export interface McpResult {
 }
 
 interface Reply {
-  readonly id?: number;
-  readonly result?: Record<string, unknown>;
+  readonly result?: unknown;
   readonly error?: { readonly code: number; readonly message: string };
 }
+
+type Content = { readonly type: string; readonly text?: string };
 
 /**
  * A session with a server of the Model Context Protocol over streamable HTTP (modelcontextprotocol.io, revision 2025-06-18): JSON-RPC by
@@ -33,7 +34,8 @@ interface Reply {
 export class McpClient implements AsyncDisposable {
   readonly #url: string;
   #session: string | null = null;
-  #protocol: string | undefined;
+  /** True once the server has agreed to the revision. */
+  #agreed = false;
   #lastId = 0;
 
   private constructor(url: string) {
@@ -42,16 +44,27 @@ export class McpClient implements AsyncDisposable {
 
   static async connect(url: string): Promise<McpClient> {
     const client = new McpClient(url);
+    try {
+      await client.#begin();
+      return client;
+    } catch (error) {
+      await client[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  async #begin(): Promise<void> {
     const clientInfo = { name: 'pie-mcp-agent', version: '0.1.0' };
-    const { protocolVersion } = await client.#call('initialize', {
-      protocolVersion: PROTOCOL,
-      capabilities: {},
-      clientInfo,
-    });
-    client.#protocol = String(protocolVersion);
-    using accepted = await client.#post({ method: 'notifications/initialized' });
-    if (!accepted.ok) throw new InferletError('unavailable', `${url} answered ${accepted.status} to a notification.`);
-    return client;
+    const params = { protocolVersion: PROTOCOL, capabilities: {}, clientInfo };
+    const { protocolVersion } = await this.#call('initialize', params);
+    if (protocolVersion !== PROTOCOL) {
+      const theirs = JSON.stringify(protocolVersion);
+      throw new InferletError('unsupported', `${this.#url} speaks revision ${theirs}; this client speaks ${PROTOCOL}.`);
+    }
+    this.#agreed = true;
+    using accepted = await this.#post({ method: 'notifications/initialized' });
+    if (!accepted.ok)
+      throw new InferletError('unavailable', `${this.#url} answered ${accepted.status} to a notification.`);
   }
 
   /** All tools that the server has. */
@@ -60,7 +73,8 @@ export class McpClient implements AsyncDisposable {
     let cursor: unknown;
     for (let page = 0; page < MAX_PAGES; page++) {
       const { tools: some, nextCursor } = await this.#call('tools/list', cursor === undefined ? {} : { cursor });
-      tools.push(...(some as McpTool[]));
+      if (!isListOf(some, isTool)) throw this.#misformed('tools/list');
+      tools.push(...some);
       if (nextCursor === undefined) return tools;
       cursor = nextCursor;
     }
@@ -69,8 +83,8 @@ export class McpClient implements AsyncDisposable {
 
   async call(name: string, args: unknown): Promise<McpResult> {
     const { content, isError } = await this.#call('tools/call', { name, arguments: args });
-    const parts = content as readonly { readonly type: string; readonly text?: string }[];
-    return { content: parts.map(({ type, text }) => text ?? `[${type}]`).join('\n'), isError: isError === true };
+    if (!isListOf(content, isContent)) throw this.#misformed('tools/call');
+    return { content: content.map(({ type, text }) => text ?? `[${type}]`).join('\n'), isError: isError === true };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -88,7 +102,7 @@ export class McpClient implements AsyncDisposable {
     return {
       accept: 'application/json, text/event-stream',
       ...(this.#session !== null && { 'mcp-session-id': this.#session }),
-      ...(this.#protocol !== undefined && { 'mcp-protocol-version': this.#protocol }),
+      ...(this.#agreed && { 'mcp-protocol-version': PROTOCOL }),
     };
   }
 
@@ -102,21 +116,57 @@ export class McpClient implements AsyncDisposable {
     if (!response.ok) throw new InferletError('unavailable', `${this.#url} answered ${response.status} to ${method}.`);
     this.#session ??= response.headers.get('mcp-session-id');
     const { result, error } = await replyOf(response, id);
-    if (error) throw new InferletError('dependency-failed', `${method}: ${error.message} (${error.code})`);
-    return result ?? {};
+    if (error) throw new InferletError('unavailable', `${method}: ${error.message} (${error.code})`);
+    if (!isObject(result)) throw this.#misformed(method);
+    return result;
+  }
+
+  #misformed(method: string): InferletError {
+    return new InferletError(
+      'unavailable',
+      `${this.#url} answered ${method} in a form that the protocol does not have.`,
+    );
   }
 }
 
-/** The reply with this id: the whole body, or one event of a stream that may carry other messages. */
+/** The reply with this id: the whole body, or one event of a stream that may carry other messages, such as the server's own requests. */
 async function replyOf(response: Response, id: number): Promise<Reply> {
-  if (!response.headers.get('content-type')?.startsWith('text/event-stream')) return response.json<Reply>();
+  if (!response.headers.get('content-type')?.startsWith('text/event-stream')) {
+    const reply = await response.json();
+    return isObject(reply) ? reply : {};
+  }
   let data = '';
   for await (const line of response.lines()) {
     if (line.startsWith('data:')) data += `${line.slice(5).trimStart()}\n`;
     if (line !== '' || data === '') continue;
-    const reply = JSON.parse(data) as Reply;
-    if (reply.id === id) return reply;
+    const message = parsed(data, response.url);
+    if (isObject(message) && message.id === id && ('result' in message || 'error' in message)) return message;
     data = '';
   }
   throw new InferletError('unavailable', `${response.url} ended its stream without a reply.`);
 }
+
+function parsed(data: string, url: string): unknown {
+  try {
+    return JSON.parse(data);
+  } catch {
+    throw new InferletError(
+      'unavailable',
+      `${url} sent an event that is not JSON: ${JSON.stringify(data.slice(0, 80))}.`,
+    );
+  }
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const isListOf = <T>(value: unknown, is: (item: unknown) => item is T): value is T[] =>
+  Array.isArray(value) && value.every(is);
+
+const isTool = (value: unknown): value is McpTool =>
+  isObject(value) && typeof value.name === 'string' && isOptionalText(value.description) && isObject(value.inputSchema);
+
+const isContent = (value: unknown): value is Content =>
+  isObject(value) && typeof value.type === 'string' && isOptionalText(value.text);
+
+const isOptionalText = (value: unknown): boolean => value === undefined || typeof value === 'string';

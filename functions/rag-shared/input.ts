@@ -10,5 +10,6 @@ export interface DocumentInput {
   readonly maxTokens?: number;
   readonly model?: string;
   readonly encoder?: string;
+  /** Names of the passes that optimize the workflow, see `passesNamed`; all by default. */
   readonly passes?: readonly string[];
 }

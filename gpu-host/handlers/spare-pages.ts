@@ -7,10 +7,10 @@ import type { HostQueue } from './space.ts';
  * come, and an allocation that has come need not wait until the batch ends. A page that was not allocated goes back then.
  */
 export class SparePages {
-  readonly #memory: Pick<DeviceMemory, 'spare' | 'pool'>;
+  readonly #memory: Pick<DeviceMemory, 'takeSpare' | 'pool'>;
   readonly #queues = new Set<HostQueue>();
 
-  constructor(memory: Pick<DeviceMemory, 'spare' | 'pool'>) {
+  constructor(memory: Pick<DeviceMemory, 'takeSpare' | 'pool'>) {
     this.#memory = memory;
   }
 
@@ -23,7 +23,7 @@ export class SparePages {
   /** The page for the queue's next allocation; undefined when there is no frame, or when the inferlet may hold no page more. */
   spare(queue: HostQueue): Page | undefined {
     if (!queue.space.pages.hasRoom) return undefined;
-    queue.sparePage ??= this.#memory.spare();
+    queue.sparePage ??= this.#memory.takeSpare();
     if (queue.sparePage) this.#queues.add(queue);
     return queue.sparePage;
   }

@@ -21,8 +21,12 @@ export interface PageDevice {
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   readPage(frame: number, into: Uint8Array): void;
   writePage(frame: number, from: Uint8Array): void;
-  /** Only queue the copy; later calls are ordered after it. The caller keeps the memory, and only queued copies use it until they have ended. */
+  /**
+   * As `readPage`, but returns once the copy is queued; later calls run after it. The caller keeps `into`; until `pagesSettled` resolves, only
+   * further queued copies may use it.
+   */
   queueReadPage?(frame: number, into: Uint8Array): void;
+  /** As `writePage`, with the terms of `queueReadPage` for `from`. */
   queueWritePage?(frame: number, from: Uint8Array): void;
   /** Resolves when the copies that were queued before the call have ended. The thread stays free. */
   pagesSettled?(): Promise<void>;
@@ -42,7 +46,7 @@ export interface MemoryOptions {
   readonly swap: SwapStore | undefined;
   /** True when the model's keys can be rotated to other positions. */
   readonly rotates: boolean;
-  /** Ends an inferlet to make room, during a claim. Must call `space.releaseAll()` before it returns, and nothing else of memory. */
+  /** Ends an inferlet to make room, during a claim. Must call `space.releaseAll()` before it returns, and no other method of the memory. */
   terminate(space: PageSpace, cause: string): void;
   /**
    * Holds the calls of a family that gives way, during a claim: none takes part in a step until the family returns (`Relief.next`). Without
@@ -77,10 +81,11 @@ const NO_COPIES: ReadonlyMap<Page, number> = new Map();
 const NO_LOOKUPS: PrefixStats = { lookups: 0, hitTokens: 0, missTokens: 0, evictions: 0 };
 
 /**
- * All pages of one model on one device. When frames run out, `Relief` frees some, between batches; amid one only cached prefixes go (`spare`).
+ * All pages of one model on one device. When frames run out, `Relief` frees some between batches. During a batch, only frames of cached
+ * prefixes are freed (`takeSpare`).
  *
- * free + cached + owned = frames, always. The oldest inferlet's claims succeed unless they pass its limit or the pool, less the pages of
- * snapshots that swap has no room for.
+ * free + cached + owned = frames, always. A claim of the oldest inferlet succeeds unless it exceeds the inferlet's limit, or the
+ * frames that are left beside the pages of snapshots that do not fit into swap.
  */
 export class DeviceMemory implements SpaceMemory {
   readonly pool: PagePool;
@@ -233,7 +238,7 @@ export class DeviceMemory implements SpaceMemory {
     this.#swapsIn++;
   }
 
-  fetches(requester: PageSpace, pages: Iterable<Page>): boolean {
+  beginFetch(requester: PageSpace, pages: Iterable<Page>): boolean {
     if (requester.isFetching) return true;
     if (!this.#fetch || requester.readsItself) return false;
     const onDisk = [...pages].filter(({ swapped }) => swapped?.place === 'disk');
@@ -282,7 +287,8 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   #takeFetched(space: PageSpace, page: Page, ticket: SwapTicket | undefined, bytes: Uint8Array): void {
-    // Meanwhile another space may have brought the page back, or this one let it go: then a claim could end its last holder.
+    // Meanwhile another space may have brought the page back, or this space let it go. A claim for a page that this space does not hold could
+    // end the last inferlet that holds it.
     if (!ticket || page.swapped !== ticket || !space.held.has(page)) return;
     this.claim(space, 1);
     this.#timed(space, () => {
@@ -303,7 +309,7 @@ export class DeviceMemory implements SpaceMemory {
    * An empty page, in a frame that is free or holds a cached prefix only: no inferlet gives way. Undefined when there is no such frame, or
    * while calls wait for memory. The caller hands the page to `PageSpace.allocate` or releases it.
    */
-  spare(): Page | undefined {
+  takeSpare(): Page | undefined {
     if (this.pool.available === 0 || this.relief.holds) return undefined;
     return this.relief.freeOne() ? this.pool.take() : undefined;
   }

@@ -61,8 +61,8 @@ export interface SpaceMemory {
   claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;
   /** Brings a page back, to a free frame or to that of `donor`, which is about to go. @throws CallFault `internal` when swap lost it */
   swapIn(requester: PageSpace, page: Page, donor?: Page): void;
-  /** True while pages of the space come from disk, and when it has begun to bring those of `pages` that are there. */
-  fetches(requester: PageSpace, pages: Iterable<Page>): boolean;
+  /** Begins to bring the pages that are on disk back. True while pages of the space come from disk. */
+  beginFetch(requester: PageSpace, pages: Iterable<Page>): boolean;
   copySlots(requester: PageSpace, sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   /** Reports that `space` has given pages back and `frames` more frames are available. */
   freed(space: PageSpace, frames: number): void;
@@ -371,7 +371,7 @@ export class PageSpace {
   #bringIn(pages: ReadonlySet<Page>): void {
     // The disk is read only for a call that has room.
     if (!this.isFetching) this.memory.claim(this, pages.size);
-    if (this.memory.fetches(this, pages)) throw new CallHeld('the call waits for pages from disk');
+    if (this.memory.beginFetch(this, pages)) throw new CallHeld('the call waits for pages from disk');
     for (const page of pages) this.memory.swapIn(this, page);
     this.readsItself = false;
   }

@@ -39,7 +39,7 @@ const MESSAGES = [
 ];
 
 const byteLevel = { type: 'ByteLevel', add_prefix_space: true, trim_offsets: false, use_regex: true };
-const before1 = (name: string) => ({
+const withBegin = (name: string) => ({
   type: 'TemplateProcessing',
   single: [{ SpecialToken: { id: name, type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }],
   special_tokens: { [name]: { id: name, ids: [1], tokens: [name] } },
@@ -47,7 +47,7 @@ const before1 = (name: string) => ({
 const llama: Pick<Layout, 'names' | 'settings' | 'postProcessor' | 'template' | 'templateIn' | 'special' | 'chat'> = {
   names: ['<|begin_of_text|>', '<|eot_id|>'],
   settings: { bos_token: '<|begin_of_text|>', eos_token: '<|eot_id|>', tokenizer_class: 'PreTrainedTokenizerFast' },
-  postProcessor: { type: 'Sequence', processors: [byteLevel, before1('<|begin_of_text|>')] },
+  postProcessor: { type: 'Sequence', processors: [byteLevel, withBegin('<|begin_of_text|>')] },
   template:
     "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
   templateIn: 'tokenizer_config.json',
@@ -118,7 +118,7 @@ const LAYOUTS: Readonly<Record<string, Layout>> = {
     shards: 3,
     names: ['<s>', '</s>'],
     settings: { add_bos_token: true, add_eos_token: false, bos_token: '<s>', eos_token: '</s>', legacy: false },
-    postProcessor: before1('<s>'),
+    postProcessor: withBegin('<s>'),
     template:
       "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token}}{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}",
     templateIn: 'chat_template.jinja',
@@ -133,8 +133,12 @@ const LAYOUTS: Readonly<Record<string, Layout>> = {
     shards: 1,
     names: ['<|im_start|>', '<|im_end|>'],
     settings: {
-      ...{ add_prefix_space: false, bos_token: '<|im_start|>', eos_token: '<|im_end|>', pad_token: '<|im_end|>' },
-      ...{ tokenizer_class: 'GPT2Tokenizer', unk_token: '<unk>' },
+      add_prefix_space: false,
+      bos_token: '<|im_start|>',
+      eos_token: '<|im_end|>',
+      pad_token: '<|im_end|>',
+      tokenizer_class: 'GPT2Tokenizer',
+      unk_token: '<unk>',
     },
     postProcessor: byteLevel,
     templateIn: 'tokenizer_config.json',

@@ -13,7 +13,7 @@ function measured(time: (size: number) => number, sizes: readonly number[] = SIZ
 }
 
 test('the efficient size is that which doubles the time of an empty step', () => {
-  // Llama-2-7B on an RTX 3090, by the figures of Ayo: 21 ms and 0.23 ms a token.
+  // Llama-2-7B on an RTX 3090: 21 ms and 0.23 ms a token, close to Table 3 of Ayo (ASPLOS '25).
   assert.equal(measured((size) => 21 + 0.23 * size).efficient(512), Math.round(21 / 0.23));
   assert.equal(measured((size) => 0.5 + 0.5 * size).efficient(512), 1);
   // A device that computes while it reads weights takes the longer of both times: 20 ms at 400.
@@ -54,7 +54,7 @@ test('a curve gives no size before the measured ones show it', () => {
   assert.equal(measured(() => 20, [1, 8, 64]).efficient(512), undefined);
 });
 
-test('the first step of a size no longer counts after the second, and later changes of the device count', () => {
+test("a size's first step stops counting once it has a second one, and the curve follows a device that becomes slower", () => {
   const curve = measured((size) => 10 + 0.1 * size, SIZES, 1);
   for (let round = 0; round < 40; round++) for (const size of SIZES) curve.note(size, 10 + 0.2 * size);
   assert.equal(curve.efficient(512), 50);

@@ -1,9 +1,16 @@
 import { existsSync } from 'node:fs';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { IndexError } from '../protocol/errors.ts';
-import { type Condition, type Entry, type FieldValue, METRICS, type Metadata, type Shape } from '../protocol/types.ts';
+import {
+  type Condition,
+  type Entry,
+  type FieldValue,
+  METRICS,
+  type Metadata,
+  type Shape,
+  type Size,
+} from '../protocol/types.ts';
 import type { Ranked } from './fusion.ts';
-import type { Room } from './room.ts';
 import { TOKENIZER } from './words.ts';
 
 /** Version of the file format; the index host refuses files of other versions. */
@@ -119,7 +126,7 @@ export class Records {
     this.#unsettled = Number(this.#statements.countUnsettled.get()?.count);
   }
 
-  get size(): Room {
+  get size(): Size {
     return { entries: this.#entries, bytes: this.#bytes };
   }
 
@@ -162,7 +169,7 @@ export class Records {
   }
 
   /** Inserts entries, all or none; each replaces an earlier one with its id. @throws IndexError `limit-exceeded` when `room` is too small */
-  upsert(entries: readonly Entry[], room: Room): Written {
+  upsert(entries: readonly Entry[], room: Size): Written {
     const { insert, insertField, insertUnworded } = this.#statements;
     return this.#transaction(() => {
       const removed = entries.flatMap(({ id }) => this.#delete(id));
@@ -312,7 +319,7 @@ export class Records {
     this.#bytes += bytes;
   }
 
-  #check(room: Room): void {
+  #check(room: Size): void {
     if (this.#entries <= room.entries && this.#bytes <= room.bytes) return;
     const text = `the tenant's indexes would exceed their limits: this one would have ${this.#entries} entries with ${this.#bytes} bytes, and has room for ${room.entries} entries and ${room.bytes} bytes; delete entries or indexes first`;
     throw new IndexError('limit-exceeded', text);

@@ -2,14 +2,13 @@ import { rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { IndexError } from '../protocol/errors.ts';
 import { MAX_ANSWER_BYTES } from '../protocol/messages.ts';
-import type { Condition, Entry, IndexStats, Match, Query, Shape } from '../protocol/types.ts';
+import type { Condition, Entry, IndexStats, Match, Query, Shape, Size } from '../protocol/types.ts';
 import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
 import { Graph, longestOf, scaleFor } from './graph.ts';
 import { graphFile, publishGraph, removeGraphs } from './graph-files.ts';
 import { once, type Pieces, runToEnd } from './pieces.ts';
 import { Records, type Row, type SavedGraph } from './records.ts';
-import type { Room } from './room.ts';
 import { norm, similarity } from './similarity.ts';
 import {
   CANDIDATES,
@@ -105,7 +104,7 @@ export class VectorIndex {
   }
 
   /** Inserts entries, or replaces those with the same ids, all or none. The first piece stores them. */
-  *upsert(entries: readonly Entry[], room: () => Room): Pieces<void> {
+  *upsert(entries: readonly Entry[], room: () => Size): Pieces<void> {
     this.#checkOpen();
     const { removed, added } = this.#records.upsert(entries, room());
     for (const key of removed) this.#tail.delete(key);

@@ -22,7 +22,7 @@ export const MAX_CONDITION_VALUES = 64;
 export const MAX_MATCHES = 256;
 export const MAX_QUERY_TEXT_BYTES = 8192;
 
-export const INDEX_NAME = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/;
+export const INDEX_NAME = new RegExp(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,${MAX_NAME - 1}}$`);
 
 // SQLite ends texts at U+0000.
 const bytes = (most: number) =>

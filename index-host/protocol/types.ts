@@ -52,10 +52,14 @@ export interface Shape {
   readonly metric: Metric;
 }
 
-export interface IndexStats extends Shape {
+/** Number of entries and bytes: those that an index has, or those that it may have. */
+export interface Size {
   readonly entries: number;
   /** Bytes that count for the tenant's limits. */
   readonly bytes: number;
+}
+
+export interface IndexStats extends Shape, Size {
   /** The index cannot be read, only dropped; its shape is unknown. */
   readonly isBroken?: true;
 }

@@ -3,18 +3,17 @@ import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { once, type Pieces } from '../engine/pieces.ts';
-import type { Room } from '../engine/room.ts';
 import { VectorIndex } from '../engine/vector-index.ts';
 import { IndexError } from '../protocol/errors.ts';
-import type { IndexStats, Shape } from '../protocol/types.ts';
+import type { IndexStats, Shape, Size } from '../protocol/types.ts';
 import type { Turns } from './turns.ts';
 
 /** Bounds of an index host. */
 export interface Limits {
   /** Indexes of one tenant. */
   readonly indexes: number;
-  /** All indexes of one tenant together. */
-  readonly room: Room;
+  /** What all indexes of one tenant may have together. */
+  readonly room: Size;
   /** Indexes that may be open at once. Idle ones close while the open ones take more than `openBytes` of memory; indexes in use may exceed it. */
   readonly open: number;
   readonly openBytes: number;
@@ -134,7 +133,7 @@ export class Catalog {
   }
 
   /** The room that the tenant's other indexes leave to this one. */
-  room(tenant: string, name: string, maxBytes = Number.POSITIVE_INFINITY): Room {
+  room(tenant: string, name: string, maxBytes = Number.POSITIVE_INFINITY): Size {
     const others = this.list(tenant).filter((stats) => stats.name !== name);
     const { room } = this.#limits;
     return {

@@ -42,10 +42,12 @@ const imageVariables = (): Record<string, string> => {
   return Object.fromEntries([...block.matchAll(/(\w+)=(\S+)/g)].map(([, name = '', value = '']) => [name, value]));
 };
 
-/** The configuration of a container, with its home in a folder of this test and the pie.toml of docs/containers.md. */
-function configOf(variables: Readonly<Record<string, string>>) {
+/** The pie.toml of docs/containers.md. */
+const [, CONTAINERS_TOML = ''] = /^cat > secrets\/pie.toml <<END\n(.*?)^END$/ms.exec(read('docs/containers.md')) ?? [];
+
+/** The configuration of a container, with its home in a folder of this test and the given pie.toml. */
+function configOf(variables: Readonly<Record<string, string>>, text = CONTAINERS_TOML) {
   const file = path.join(home, 'pie.toml');
-  const [, text = ''] = /^cat > secrets\/pie.toml <<END\n(.*?)^END$/ms.exec(read('docs/containers.md')) ?? [];
   writeFileSync(file, text);
   const shared = variables.PIE_CONFIG === undefined ? {} : { PIE_CONFIG: file };
   return loadConfig({ ...imageVariables(), ...variables, ...shared, PIE_HOME: path.join(home, 'home') });
@@ -90,11 +92,13 @@ test('the image has the variables, the command and the files that it names', () 
 });
 
 interface Pod {
+  readonly volumes: readonly { readonly name: string; readonly configMap?: { readonly name: string } }[];
   readonly hostUsers?: boolean;
   readonly terminationGracePeriodSeconds: number;
   readonly containers: readonly {
     readonly env: readonly { readonly name: string; readonly value?: string }[];
     readonly lifecycle?: { readonly preStop: { readonly sleep: { readonly seconds: number } } };
+    readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[];
     readonly securityContext: Readonly<Record<string, unknown>>;
     readonly [probe: `${string}Probe`]: {
       readonly httpGet?: { readonly path: string };
@@ -103,20 +107,61 @@ interface Pod {
   }[];
 }
 
-test('the pods of docs/kubernetes.md have known variables, existing probes and time for pause and drain', () => {
+interface Resource {
+  readonly kind: string;
+  readonly metadata: { readonly name: string };
+  /** Of a ConfigMap. */
+  readonly data?: Readonly<Record<string, string>>;
+  readonly spec?: {
+    readonly serviceName?: string;
+    /** Of a Service. */
+    readonly selector?: Readonly<Record<string, string>>;
+    readonly template?: {
+      readonly metadata: { readonly labels: Readonly<Record<string, string>> };
+      readonly spec: Pod;
+    };
+  };
+}
+
+/** The manifests of docs/kubernetes.md. */
+function resources(): Resource[] {
   const [, text = ''] = /^```yaml\n(.*?)^```$/ms.exec(read('docs/kubernetes.md')) ?? [];
-  const pods = parseAllDocuments(text).map((document): Pod => document.toJS().spec.template.spec);
+  return parseAllDocuments(text).map((document): Resource => document.toJS());
+}
+
+test('the Services of docs/kubernetes.md select its pods, and its StatefulSet has one', () => {
+  const all = resources();
+  const services = all.filter(({ kind }) => kind === 'Service');
+  const labels = all.map(({ spec }) => spec?.template?.metadata.labels).filter((each) => each !== undefined);
+  assert.deepEqual(
+    services.map(({ spec }) => spec?.selector),
+    labels,
+  );
+  const named = all.flatMap(({ spec }) => spec?.serviceName ?? []);
+  assert.deepEqual(named, ['pie-runtime']);
+  for (const name of named) assert.ok(services.some(({ metadata }) => metadata.name === name));
+});
+
+test('the pods of docs/kubernetes.md have known variables, existing probes and time for pause and drain', () => {
+  const all = resources();
+  const pods = all.flatMap(({ spec }) => spec?.template?.spec ?? []);
   assert.equal(pods.length, 2);
   const routes = read('gateway/app/routes/system.ts');
-  for (const { hostUsers, terminationGracePeriodSeconds, containers } of pods) {
+  for (const { hostUsers, terminationGracePeriodSeconds, containers, volumes } of pods) {
     const [container] = containers;
     assert.ok(container);
     assertKnownVariables(container.env.map(({ name }) => name));
     const given = { PIE_MACHINE: 'pie-0', PIE_ADDRESS: '10.0.0.5', REDIS_URL: 'redis://redis' };
-    const config = configOf({
-      ...given,
-      ...Object.fromEntries(container.env.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]]))),
-    });
+    const set: Record<string, string> = Object.fromEntries(
+      container.env.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]])),
+    );
+    const file = path.posix.parse(set.PIE_CONFIG ?? '');
+    const mount = container.volumeMounts.find(({ mountPath }) => mountPath === file.dir);
+    const volume = volumes.find(({ name }) => name === mount?.name);
+    const map = all.find(({ kind, metadata }) => kind === 'ConfigMap' && metadata.name === volume?.configMap?.name);
+    const toml = map?.data?.[file.base];
+    assert.ok(toml, `no ConfigMap has ${set.PIE_CONFIG}`);
+    const config = configOf({ ...given, ...set }, toml);
     const pauseMs = (container.lifecycle?.preStop.sleep.seconds ?? 0) * 1000;
     assert.ok(terminationGracePeriodSeconds * 1000 > pauseMs + stopBoundMs(config));
     for (const name of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {

@@ -11,7 +11,8 @@ test('a run counts no more of a reported usage than is possible, and usage never
   };
   assert.deepEqual(said(3, 100, 7), [3, 100, 7]);
   assert.deepEqual(said(2, 50, 6), [3, 100, 7]);
-  for (const cpuMs of [Number.NaN, Number.NEGATIVE_INFINITY, -1]) assert.deepEqual(said(cpuMs, 0, 0), [3, 100, 7]);
+  assert.deepEqual(said(3, 0, 1e300), [3, 100, 1e12]);
+  for (const cpuMs of [Number.NaN, Number.NEGATIVE_INFINITY, -1]) assert.deepEqual(said(cpuMs, 0, 0), [3, 100, 1e12]);
   for (const cpuMs of [Number.POSITIVE_INFINITY, 1e300, 60_000_000]) {
     const [counted = Number.NaN, memory] = said(cpuMs, 1e12, 8);
     assert.ok(counted > 3 && counted < 60_000, `${counted} ms are possible`);

@@ -49,7 +49,7 @@ describe('compiled code of confined programs', { skip }, () => {
     return JSON.parse(output) as Report;
   };
 
-  it('is loaded by them, and they cannot change it', async () => {
+  it('confined programs load it, and cannot change it', async () => {
     const cache = open();
     await cache?.filled;
     const { compiles, environment, changes } = await reportWith(cache?.directory);
@@ -62,18 +62,19 @@ describe('compiled code of confined programs', { skip }, () => {
     });
   });
 
-  it('is left out by them while it is not there', async () => {
+  it('confined programs compile for themselves while it is missing', async () => {
     for (const codeCache of [undefined, join(folder, 'nothing')]) {
       const { compiles, folder: used } = await reportWith(codeCache);
       assert.deepEqual([compiles, used], [true, null]);
     }
   });
 
-  it('is kept for later starts, and made again for other sources and flags', async () => {
+  it('a later start finds it, and other sources and flags have their own', async () => {
     const cache = open();
     await cache?.filled;
-    // With this signal no run begins, so the code must be there already.
-    const again = open({ program: LOADING }, { signal: AbortSignal.abort() });
+    assert.ok(existsSync(cache?.directory ?? ''));
+    // Runs fail with this wrapper, and `onError` throws, so the code must be there already.
+    const again = open({ program: LOADING }, { layers: { ...layers, wrapper: ['false'] } });
     await again?.filled;
     assert.equal(again?.directory, cache?.directory);
     const more = [fileURLToPath(import.meta.url)];
@@ -86,7 +87,7 @@ describe('compiled code of confined programs', { skip }, () => {
     assert.equal(new Set([cache, ...others].map((each) => each?.directory)).size, 4);
   });
 
-  it('is removed when no process has used it for days, and a run that breaks off leaves nothing', async () => {
+  it('a start removes code that no process has used for days, and a run that breaks off leaves nothing', async () => {
     await leave('unused', 4 * DAY_MS);
     await leave('recent', 2 * DAY_MS);
     const broken = new AbortController();
@@ -104,7 +105,7 @@ describe('compiled code of confined programs', { skip }, () => {
     );
   });
 
-  it('is marked while a process uses it, and filled again when it is gone', async () => {
+  it('a process that uses it marks it, and fills it again when it is gone', async () => {
     const using = new AbortController();
     const cache = open({ program: LOADING }, { signal: using.signal, checkMs: 20 });
     const directory = cache?.directory ?? '';
@@ -119,7 +120,7 @@ describe('compiled code of confined programs', { skip }, () => {
     }
   });
 
-  it('is removed when the run that makes it was killed with its starter', async () => {
+  it('a start removes what a run left that was killed with its starter', async () => {
     await open()?.filled;
     await leave('.killed', 20 * MINUTE_MS);
     await leave('.running', MINUTE_MS);
@@ -128,7 +129,7 @@ describe('compiled code of confined programs', { skip }, () => {
     assert.deepEqual(left, ['.running']);
   });
 
-  it('is not kept when the disk has no room for all of it', async () => {
+  it('a disk without room for all of it keeps none of it', async () => {
     const small = join(folder, 'small');
     await mkdir(small);
     const openIn = async (bytes: number): Promise<unknown> => {
@@ -144,14 +145,16 @@ describe('compiled code of confined programs', { skip }, () => {
   });
 });
 
-it('is not kept without namespaces, where nothing would refuse a change', () => {
-  const folder = join(tmpdir(), 'pie-code-none');
-  const options = {
-    folder,
-    code: { program: LOADING },
-    layers: layersFor('process', probe),
-    signal: new AbortController().signal,
-    onError: assert.ifError,
-  };
-  assert.equal(openCodeCache(options), null);
+describe('compiled code of confined programs without namespaces', () => {
+  it('is not kept: nothing would refuse a change', () => {
+    const folder = join(tmpdir(), 'pie-code-none');
+    const options = {
+      folder,
+      code: { program: LOADING },
+      layers: layersFor('process', probe),
+      signal: new AbortController().signal,
+      onError: assert.ifError,
+    };
+    assert.equal(openCodeCache(options), null);
+  });
 });

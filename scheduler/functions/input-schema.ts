@@ -1,6 +1,6 @@
 import { Pattern } from './schema/pattern.ts';
 import { PatternError } from './schema/pattern-syntax.ts';
-import { isObject, SchemaError } from './schema/references.ts';
+import { isObject, MAX_SCHEMA_DEPTH, SCHEMA_KEYWORDS, SchemaError } from './schema/references.ts';
 import { SchemaValidator } from './schema/validator.ts';
 
 /** A JSON Schema, restricted to what a manifest may use for a function's input. */
@@ -15,17 +15,10 @@ export interface SchemaFault {
 }
 
 const TYPES = ['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'];
-const MAX_DEPTH = 32;
 const MAX_FAULTS = 10;
 /** Maximum characters of a refused pattern in its error message. */
 const MAX_TOLD = 100;
 
-const SCHEMA_KEYWORDS = [
-  ...['items', 'additionalProperties', 'not', 'contains', 'propertyNames', 'if', 'then', 'else'],
-  ...['unevaluatedItems', 'unevaluatedProperties'],
-];
-const SCHEMA_MAP_KEYWORDS = ['properties', 'patternProperties', '$defs', 'definitions', 'dependentSchemas'];
-const SCHEMA_LIST_KEYWORDS = ['allOf', 'anyOf', 'oneOf', 'prefixItems'];
 const COUNT_KEYWORDS = [
   ...['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties', 'minContains', 'maxContains'],
 ];
@@ -37,7 +30,7 @@ const NUMBER_KEYWORDS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMax
  */
 export function checkInputSchema(schema: unknown): SchemaFault[] {
   const faults: SchemaFault[] = [];
-  check(schema, [], faults);
+  check(schema, [], 0, faults);
   if (faults.length === 0 && isObject(schema)) checkWhole(schema, faults);
   return faults.slice(0, MAX_FAULTS);
 }
@@ -52,33 +45,35 @@ function checkWhole(schema: JsonSchema, faults: SchemaFault[]): void {
   }
 }
 
-function check(schema: unknown, path: readonly string[], faults: SchemaFault[]): void {
+function check(schema: unknown, path: readonly string[], depth: number, faults: SchemaFault[]): void {
   const fault = (at: readonly string[], message: string) => faults.push({ path: [...path, ...at], message });
   if (typeof schema === 'boolean' && path.length > 0) return;
   if (!isObject(schema)) {
     fault([], 'must be a JSON Schema object');
     return;
   }
-  if (path.length > MAX_DEPTH) {
-    fault([], `must not be nested deeper than ${MAX_DEPTH}`);
+  if (depth > MAX_SCHEMA_DEPTH) {
+    fault([], `must not be nested deeper than ${MAX_SCHEMA_DEPTH} schemas`);
     return;
   }
   checkKeywords(schema, fault);
-  for (const keyword of SCHEMA_KEYWORDS) {
-    const value = schema[keyword];
-    if (value !== undefined) check(value, [...path, keyword], faults);
+  const checkInner = (inner: unknown, ...steps: string[]) => check(inner, [...path, ...steps], depth + 1, faults);
+  for (const keyword of SCHEMA_KEYWORDS.ofOne) {
+    if (schema[keyword] !== undefined) checkInner(schema[keyword], keyword);
   }
-  for (const keyword of SCHEMA_MAP_KEYWORDS) {
+  for (const keyword of SCHEMA_KEYWORDS.ofNamed) {
     const value = schema[keyword];
     if (value === undefined) continue;
     if (!isObject(value)) fault([keyword], 'must be an object of schemas');
-    else for (const [name, inner] of Object.entries(value)) check(inner, [...path, keyword, name], faults);
+    else
+      for (const [name, inner] of Object.entries(value))
+        if (!(keyword === 'dependencies' && isListOfNames(inner))) checkInner(inner, keyword, name);
   }
-  for (const keyword of SCHEMA_LIST_KEYWORDS) {
+  for (const keyword of SCHEMA_KEYWORDS.ofLists) {
     const value = schema[keyword];
     if (value === undefined) continue;
     if (!Array.isArray(value) || value.length === 0) fault([keyword], 'must be a list of at least one schema');
-    else for (const [index, inner] of value.entries()) check(inner, [...path, keyword, String(index)], faults);
+    else for (const [index, inner] of value.entries()) checkInner(inner, keyword, String(index));
   }
 }
 
@@ -88,7 +83,7 @@ function checkKeywords(schema: JsonSchema, fault: (at: readonly string[], messag
   if (type !== undefined && !(types.length > 0 && types.every((name) => TYPES.includes(name)))) {
     fault(['type'], `must be one of ${TYPES.join(', ')}, or a list of them`);
   }
-  if (required !== undefined && !(Array.isArray(required) && required.every((name) => typeof name === 'string'))) {
+  if (required !== undefined && !isListOfNames(required)) {
     fault(['required'], 'must be a list of property names');
   }
   if (schema.enum !== undefined && !(Array.isArray(schema.enum) && schema.enum.length > 0)) {
@@ -117,12 +112,10 @@ function checkKeywords(schema: JsonSchema, fault: (at: readonly string[], messag
     fault(['$ref'], 'must point into this schema ("#/…")');
 }
 
-function areNames(value: unknown): boolean {
-  return (
-    isObject(value) &&
-    Object.values(value).every((list) => Array.isArray(list) && list.every((name) => typeof name === 'string'))
-  );
-}
+const areNames = (value: unknown): boolean => isObject(value) && Object.values(value).every(isListOfNames);
+
+const isListOfNames = (value: unknown): boolean =>
+  Array.isArray(value) && value.every((name) => typeof name === 'string');
 
 /** The reason why a pattern is refused, with its text; null when it is accepted. */
 function faultOfPattern(source: unknown): string | null {

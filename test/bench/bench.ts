@@ -6,7 +6,7 @@ export interface Bench {
   readonly summary: string;
   /** Sentences for `--help`: the measured times, their baseline, and what a round is. */
   readonly help: string;
-  /** Sentences for `--help` and the report: the cases of a quick run, of those of a whole one. */
+  /** Sentences for `--help` and the report: the cases of a quick run, which are some of a whole run's. */
   readonly quick: string;
   run(options: BenchOptions): Promise<BenchReport>;
 }
@@ -14,7 +14,7 @@ export interface Bench {
 export interface BenchOptions {
   /** Rounds; the report shows their median, least and largest value. */
   readonly repetitions: number;
-  /** Runs the few cases of `Bench.quick`, each with all sides. */
+  /** Runs the few cases of `Bench.quick`, each with every system that it compares. */
   readonly quick: boolean;
   readonly progress: (line: string) => void;
 }
@@ -29,6 +29,7 @@ export interface BenchReport {
   readonly data: unknown;
 }
 
+/** The processors, memory and Node of this machine, for reports. */
 export function machine(): string {
   const cpus = os.cpus();
   return `${cpus.length} × ${cpus[0]?.model ?? 'unknown'}, ${(os.totalmem() / 2 ** 30).toFixed(0)} GiB, Node ${process.versions.node}`;

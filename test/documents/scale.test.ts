@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { runInNewContext } from 'node:vm';
+import { createKeys } from '#scheduler/keys.ts';
 
 const SCALE = new URL('../../docs/scale.md', import.meta.url);
 
@@ -26,4 +27,19 @@ test('the calculations of docs/scale.md are right', async () => {
   );
   // A code span with an equals sign that is none of them would go unchecked.
   assert.equal([...text.matchAll(/`[^`]* = [^`]*`/g)].length, all.length);
+});
+
+test('docs/scale.md names a place for each family of keys', async () => {
+  const text = await readFile(SCALE, 'utf8');
+  const [, table = ''] = /^\| Keys \(.*\n((?:\|.*\n)*)/m.exec(text) ?? [];
+  const named = new Set([...table.matchAll(/`([a-z-]+)(?::[^`]*)?`/g)].map(([, family]) => family));
+  const { prefix, ...keys } = createKeys('pie');
+  const families = Object.values(keys).map((key) => {
+    const full = typeof key === 'string' ? key : key('a', 'b', 'c');
+    return full.slice(prefix.length + 1).split(':')[0];
+  });
+  assert.deepEqual(
+    families.filter((family) => !named.has(family)),
+    [],
+  );
 });

@@ -60,7 +60,7 @@ function typeLines({ kind, name, docs, members }: TypeReference): string[] {
   ];
 }
 
-function callLines({ name, signature, docs, cost, errors, c }: CallReference): string[] {
+function callLines({ name, signature, docs, cost, errors, errorsTitle, c }: CallReference): string[] {
   return [
     `### ${name}`,
     '',
@@ -69,7 +69,7 @@ function callLines({ name, signature, docs, cost, errors, c }: CallReference): s
     '```',
     '',
     ...(docs ? [oneLine(docs), ''] : []),
-    `${cost}${errors.length > 0 ? ` Errors: ${errors.map((error) => `\`${error}\``).join(', ')}.` : ''} C: \`${c}\`.`,
+    `${cost}${errors.length > 0 ? ` ${errorsTitle}: ${errors.map((error) => `\`${error}\``).join(', ')}.` : ''} C: \`${c}\`.`,
     '',
   ];
 }

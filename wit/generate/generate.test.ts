@@ -13,6 +13,7 @@ import { WitError } from './lexer.ts';
 import type { RecordType } from './model.ts';
 import { documentation } from './names.ts';
 import { parse } from './parse.ts';
+import { referenceOf } from './reference.ts';
 import { resolve } from './resolve.ts';
 
 test('the committed files equal those generated from wit/', async () => {
@@ -58,6 +59,30 @@ test('documentation never ends the comment around it', () => {
       const text = comment(docs).join('\n');
       assert.equal(text.indexOf('*/'), text.length - 2, text);
     }
+});
+
+test('the reference names what each interface needs: a grant, an encoder, a known trait, or nothing', async () => {
+  const { interfaces } = referenceOf(await readWorld());
+  const offered = ['allocate', 'forward', 'input-text', 'output-text', 'fused', 'tokenize', 'grammar', 'penalties'];
+  const traits = new Set([...offered, 'introspect', 'kv-files', 'input-image', 'adapter']);
+  const unknown = interfaces.filter(({ needs }) => {
+    const trait = /^Trait `(.*)` of the model\.$/.exec(needs)?.[1];
+    return trait === undefined ? !/^(Always there\.|Grant `[a-z]+` |An encoder )/.test(needs) : !traits.has(trait);
+  });
+  assert.deepEqual(unknown, []);
+});
+
+test('the reference leaves errors of a call without a result to later calls, and names dependent calls only of queues', async () => {
+  const { interfaces } = referenceOf(await readWorld());
+  const call = (path: string) =>
+    interfaces.flatMap((entry) => entry.calls.filter(({ name }) => `${entry.name}/${name}` === path))[0];
+  const titles = ['queue/queue.stop', 'penalties/start-run', 'http/exchange.constructor'];
+  const reports = titles.map((name) => call(name)?.errorsTitle);
+  assert.deepEqual(reports, ['Later calls report', 'Later calls report', 'Later calls report']);
+  assert.equal(call('http/exchange.head')?.errorsTitle, 'Errors');
+  assert.equal(call('session/send')?.errorsTitle, 'Errors');
+  assert.match(call('forward/forward')?.cost ?? '', /its errors show in the calls that depend on it/);
+  assert.equal(call('runtime/log')?.cost, 'Issued without waiting.');
 });
 
 const read = (text: string) => resolve([parse('test.wit', text)], 'w');

@@ -17,7 +17,7 @@ export interface InterfaceReference {
   readonly name: string;
   readonly id: string;
   readonly docs: string;
-  /** Condition for its calls to work: a trait of the model, a grant, or empty. */
+  /** Condition for its calls to work: a trait of the model, an encoder, a grant, or nothing. */
   readonly needs: string;
   readonly types: readonly TypeReference[];
   readonly calls: readonly CallReference[];
@@ -47,6 +47,8 @@ export interface CallReference {
   readonly cost: string;
   /** Errors that its documentation names, besides those that any call may report. */
   readonly errors: readonly string[];
+  /** Introduces `errors`: a call without a `result` leaves them to later calls. */
+  readonly errorsTitle: string;
   /** Its name in C. */
   readonly c: string;
 }
@@ -58,7 +60,17 @@ const INTRODUCTION =
   '`runtime.model-traits` tells the traits in advance. Within one version of the contract, calls are only added.';
 
 /** Interfaces that depend on no model and no grant. */
-const EVERYWHERE: ReadonlySet<string> = new Set(['types', 'runtime', 'session', 'queue', 'file-exchange']);
+const EVERYWHERE: ReadonlySet<string> = new Set([
+  'types',
+  'runtime',
+  'session',
+  'queue',
+  'file-exchange',
+  'environment',
+  'person',
+]);
+/** Interfaces of encoders, which have no traits. */
+const OF_ENCODERS: ReadonlySet<string> = new Set(['embedding', 'rerank']);
 
 /** The reference of a world. */
 export function referenceOf(world: WitWorld): ContractReference {
@@ -94,6 +106,7 @@ function interfaceOf(entry: WitInterface, errors: ReadonlySet<string>): Interfac
 function needsOf({ name, docs = '' }: WitInterface): string {
   const grant = /grants\.([a-z]+)/.exec(docs)?.[1];
   if (grant) return `Grant \`${grant}\` of the manifest.`;
+  if (OF_ENCODERS.has(name)) return 'An encoder that the function was granted; `embedding.encoders` lists them.';
   return EVERYWHERE.has(name) ? 'Always there.' : `Trait \`${name}\` of the model.`;
 }
 
@@ -118,15 +131,23 @@ function callOf(entry: WitInterface | null, fn: WitFunction, errors: ReadonlySet
     docs,
     cost: costOf(fn),
     errors: [...new Set(named)],
+    errorsTitle: hasResult(fn) ? 'Errors' : 'Later calls report',
     c: functionName(entry, fn),
   };
 }
 
+const hasResult = ({ result }: WitFunction): boolean =>
+  (result?.kind === 'future' ? result.value : result)?.kind === 'result';
+
+const takesQueue = ({ params }: WitFunction): boolean =>
+  params.some(({ type }) => type.kind === 'borrow' && type.resource === 'queue');
+
 function costOf(fn: WitFunction): string {
   if (fn.async) return 'Runs as long as the invocation.';
   if (fn.result?.kind === 'future') return 'Waits: completes later; several at once overlap.';
-  if (fn.result === null) return 'Issued without waiting; its errors show in the calls that depend on it.';
-  return fn.kind === 'constructor' ? 'Issued without waiting.' : 'Answered at once.';
+  if (fn.result !== null && fn.kind !== 'constructor') return 'Answered at once.';
+  const isDependedOn = fn.result === null && takesQueue(fn);
+  return `Issued without waiting${isDependedOn ? '; its errors show in the calls that depend on it' : ''}.`;
 }
 
 function signatureText(fn: WitFunction): string {

@@ -132,8 +132,9 @@ declare module 'pie:inferlet/runtime@0.1.0' {
   /** True when the client, the parent or the platform has asked this inferlet to stop. */
   export function isCancelled(): boolean;
   /**
-   * Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first. Time for
-   * which the calls of a preempted inferlet are held moves the limit's end, by at most the limit again, but never the invocation's deadline.
+   * Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
+   * While the platform holds the calls of a preempted inferlet, the run's own limit does not count down, for at most one more limit; the
+   * invocation's deadline does.
    */
   export function timeLeft(): number;
   /** Milliseconds since the Unix epoch. */
@@ -195,8 +196,8 @@ declare module 'pie:inferlet/queue@0.1.0' {
      */
     stop(): void;
     /**
-     * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, it
-     * reports only errors of saves: the other calls report their errors themselves.
+     * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls that take the
+     * name of an export or file, it reports only errors of saves: the other calls report their errors themselves.
      */
     synchronize(): Future<Outcome<undefined>>;
     drop(): void;
@@ -503,6 +504,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
   export class Run implements Handle {
     /** Starts decoding. `next` reports failures. */
     constructor(queue: Queue, request: RunRequest);
+    /** The tokens that the run has decoded since the last `next`. Waits for at least one unless the run has finished. */
     next(): Future<Outcome<RunChunk>>;
     /**
      * Decodes until the run has finished, and sends its text to the client in `message` events meanwhile, without waking the inferlet. A run
@@ -514,6 +516,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
     drop(): void;
     [Symbol.dispose](): void;
   }
+  /** Embeds `tokens`, computes them as `forward` does, and completes with the output of the last `rows` inputs. */
   export function step(queue: Queue, request: StepRequest): Future<Outcome<StepResult>>;
   export {};
 }
@@ -655,8 +658,8 @@ declare module 'pie:inferlet/grammar@0.1.0' {
    * A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other
    * calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with
    * `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
-   * it. A `next` returns after the first step that ends 25 ms or more after it began, and with at least one token. Each step counts the tokens
-   * that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.
+   * it. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
+   * the tokens that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.
    */
   export function startRun(queue: Queue, matcher: Matcher, request: RunRequest): Run;
   export {};
@@ -669,14 +672,14 @@ declare module 'pie:inferlet/grammar@0.1.0' {
 declare module 'pie:inferlet/penalties@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
   import type { Run, RunRequest } from 'pie:inferlet/fused@0.1.0';
-  /** All values are from minus to plus a million. */
   export interface LogitChanges {
-    /** Subtracted from a token's logit for each time that the text has chosen it. */
+    /** Subtracted from a token's logit for each time that the text has chosen it; from minus to plus a million. */
     readonly frequency: number;
-    /** Subtracted from the logits of tokens that the text has chosen at least once. */
+    /** Subtracted from the logits of tokens that the text has chosen at least once; from minus to plus a million. */
     readonly presence: number;
-    /** Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`. */
+    /** Tokens whose logits get a bias; at most 1,024, otherwise `limit-exceeded`. */
     readonly biasTokens: Uint32Array | readonly number[];
+    /** The bias of each of `bias-tokens`: from minus to plus a million, or negative infinity, which excludes the token. */
     readonly biasValues: Float32Array | readonly number[];
     /**
      * The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it

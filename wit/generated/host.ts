@@ -57,8 +57,8 @@ export interface Queue extends Partial<Disposable> {
    */
   stop(): void;
   /**
-   * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, it
-   * reports only errors of saves: the other calls report their errors themselves.
+   * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls that take the
+   * name of an export or file, it reports only errors of saves: the other calls report their errors themselves.
    */
   synchronize(): Promise<Outcome<undefined, HandlerError>>;
 }
@@ -220,6 +220,7 @@ export interface Piped {
 
 /** Decodes tokens on the device, ahead of the inferlet. */
 export interface Run extends Partial<Disposable> {
+  /** The tokens that the run has decoded since the last `next`. Waits for at least one unless the run has finished. */
   next(): Promise<Outcome<RunChunk, HandlerError>>;
   /**
    * Decodes until the run has finished, and sends its text to the client in `message` events meanwhile, without waking the inferlet. A run
@@ -294,14 +295,14 @@ export interface Matcher extends Partial<Disposable> {
   rollback(tokens: number): Promise<Outcome<undefined, HandlerError>>;
 }
 
-/** All values are from minus to plus a million. */
 export interface LogitChanges {
-  /** Subtracted from a token's logit for each time that the text has chosen it. */
+  /** Subtracted from a token's logit for each time that the text has chosen it; from minus to plus a million. */
   readonly frequency: number;
-  /** Subtracted from the logits of tokens that the text has chosen at least once. */
+  /** Subtracted from the logits of tokens that the text has chosen at least once; from minus to plus a million. */
   readonly presence: number;
-  /** Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`. */
+  /** Tokens whose logits get a bias; at most 1,024, otherwise `limit-exceeded`. */
   readonly biasTokens: Uint32Array;
+  /** The bias of each of `bias-tokens`: from minus to plus a million, or negative infinity, which excludes the token. */
   readonly biasValues: Float32Array;
   /**
    * The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it
@@ -635,8 +636,9 @@ export interface RuntimeHost {
   /** True when the client, the parent or the platform has asked this inferlet to stop. */
   isCancelled(): boolean;
   /**
-   * Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first. Time for
-   * which the calls of a preempted inferlet are held moves the limit's end, by at most the limit again, but never the invocation's deadline.
+   * Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
+   * While the platform holds the calls of a preempted inferlet, the run's own limit does not count down, for at most one more limit; the
+   * invocation's deadline does.
    */
   timeLeft(): bigint;
   /** Milliseconds since the Unix epoch. */
@@ -809,6 +811,7 @@ export interface OutputTextHost {
 export interface FusedHost {
   /** Starts decoding. `next` reports failures. */
   readonly Run: new (queue: Queue, request: RunRequest) => Run;
+  /** Embeds `tokens`, computes them as `forward` does, and completes with the output of the last `rows` inputs. */
   step(queue: Queue, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
 }
 
@@ -860,8 +863,8 @@ export interface GrammarHost {
    * A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other
    * calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with
    * `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
-   * it. A `next` returns after the first step that ends 25 ms or more after it began, and with at least one token. Each step counts the tokens
-   * that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.
+   * it. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
+   * the tokens that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.
    */
   startRun(queue: Queue, matcher: Matcher, request: RunRequest): Run;
 }

@@ -272,8 +272,9 @@ static inline bool pie_runtime_is_cancelled(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "time-left") int64_t pie_raw_runtime_time_left(void);
-/* Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first. Time for
- * which the calls of a preempted inferlet are held moves the limit's end, by at most the limit again, but never the invocation's deadline. */
+/* Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
+ * While the platform holds the calls of a preempted inferlet, the run's own limit does not count down, for at most one more limit; the
+ * invocation's deadline does. */
 static inline uint64_t pie_runtime_time_left(void) {
   return (uint64_t)pie_raw_runtime_time_left();
 }
@@ -405,8 +406,8 @@ static inline pie_result pie_queue_synchronize_wait(pie_queue_synchronize_future
   return result;
 }
 static inline void pie_queue_synchronize_forget(pie_queue_synchronize_future future) { pie_raw_queue_synchronize_forget(future.handle); }
-/* Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, it
- * reports only errors of saves: the other calls report their errors themselves. */
+/* Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls that take the
+ * name of an export or file, it reports only errors of saves: the other calls report their errors themselves. */
 static inline pie_queue_synchronize_future pie_queue_synchronize(pie_queue self) {
   return (pie_queue_synchronize_future){pie_raw_queue_synchronize(self.handle)};
 }
@@ -905,6 +906,7 @@ typedef struct {
 enum {
   PIE_FUSED_FINISH_REASON_STOP_TOKEN = 0,
   PIE_FUSED_FINISH_REASON_MAX_TOKENS = 1,
+  /* By `stop`, or because the grammar allows no further text. */
   PIE_FUSED_FINISH_REASON_STOPPED = 2,
 };
 typedef uint8_t pie_fused_finish_reason;
@@ -972,6 +974,7 @@ static inline pie_result_fused_run_chunk pie_fused_run_next_wait(pie_fused_run_n
   return result;
 }
 static inline void pie_fused_run_next_forget(pie_fused_run_next_future future) { pie_raw_fused_run_next_forget(future.handle); }
+/* The tokens that the run has decoded since the last `next`. Waits for at least one unless the run has finished. */
 static inline pie_fused_run_next_future pie_fused_run_next(pie_fused_run self) {
   return (pie_fused_run_next_future){pie_raw_fused_run_next(self.handle)};
 }
@@ -1010,6 +1013,7 @@ static inline pie_result_fused_step_result pie_fused_step_wait(pie_fused_step_fu
   return result;
 }
 static inline void pie_fused_step_forget(pie_fused_step_future future) { pie_raw_fused_step_forget(future.handle); }
+/* Embeds `tokens`, computes them as `forward` does, and completes with the output of the last `rows` inputs. */
 static inline pie_fused_step_future pie_fused_step(pie_queue queue, const pie_fused_step_request *request) {
   struct { pie_queue queue; pie_fused_step_request request; } arguments = {0};
   arguments.queue = queue;
@@ -1307,8 +1311,8 @@ PIE_IMPORT("pie:inferlet/grammar@0.1.0", "start-run") int32_t pie_raw_grammar_st
 /* A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other
  * calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with
  * `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
- * it. A `next` returns after the first step that ends 25 ms or more after it began, and with at least one token. Each step counts the tokens
- * that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens. */
+ * it. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
+ * the tokens that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens. */
 static inline pie_fused_run pie_grammar_start_run(pie_queue queue, pie_grammar_matcher matcher, const pie_fused_run_request *request) {
   return (pie_fused_run){pie_raw_grammar_start_run(queue.handle, matcher.handle, (*request).token, (*request).position, (int32_t)(*request).pages.data, (int32_t)(*request).pages.length, (*request).max_tokens, (*request).sampler.temperature, (*request).sampler.top_k, (*request).sampler.top_p, (*request).sampler.min_p, (*request).sampler.seed, (int32_t)(*request).stop_tokens.data, (int32_t)(*request).stop_tokens.length)};
 }
@@ -1323,14 +1327,14 @@ static inline void pie_grammar_matcher_drop(pie_grammar_matcher self) { pie_raw_
 /* Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as many as
  * `top-k` 0 gives a sampler: a token with a bias above 0 must then be among them. */
 
-/* All values are from minus to plus a million. */
 typedef struct {
-  /* Subtracted from a token's logit for each time that the text has chosen it. */
+  /* Subtracted from a token's logit for each time that the text has chosen it; from minus to plus a million. */
   float frequency;
-  /* Subtracted from the logits of tokens that the text has chosen at least once. */
+  /* Subtracted from the logits of tokens that the text has chosen at least once; from minus to plus a million. */
   float presence;
-  /* Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`. */
+  /* Tokens whose logits get a bias; at most 1,024, otherwise `limit-exceeded`. */
   pie_list_u32 bias_tokens;
+  /* The bias of each of `bias-tokens`: from minus to plus a million, or negative infinity, which excludes the token. */
   pie_list_f32 bias_values;
   /* The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it
    * samples. */

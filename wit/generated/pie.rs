@@ -668,8 +668,9 @@ pub mod runtime {
         unsafe { call() != 0 }
     }
 
-    /// Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first. Time for
-    /// which the calls of a preempted inferlet are held moves the limit's end, by at most the limit again, but never the invocation's deadline.
+    /// Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.
+    /// While the platform holds the calls of a preempted inferlet, the run's own limit does not count down, for at most one more limit; the
+    /// invocation's deadline does.
     #[must_use]
     #[inline]
     pub fn time_left() -> u64 {
@@ -881,8 +882,8 @@ pub mod queue {
             unsafe { call(arguments.i32(0)) }
         }
 
-        /// Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, it
-        /// reports only errors of saves: the other calls report their errors themselves.
+        /// Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls that take the
+        /// name of an export or file, it reports only errors of saves: the other calls report their errors themselves.
         #[inline]
         pub fn synchronize(&self) -> crate::Pending<Result<(), crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/queue@0.1.0")]
@@ -1806,6 +1807,7 @@ pub mod fused {
     pub enum FinishReason {
         StopToken,
         MaxTokens,
+        /// By `stop`, or because the grammar allows no further text.
         Stopped,
     }
 
@@ -1952,6 +1954,7 @@ pub mod fused {
             unsafe { crate::fused::Run::from_handle(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i32(4), arguments.i32(5), arguments.f32(6), arguments.i32(7), arguments.f32(8), arguments.f32(9), arguments.i32(10), arguments.i32(11), arguments.i32(12))) }
         }
 
+        /// The tokens that the run has decoded since the last `next`. Waits for at least one unless the run has finished.
         #[inline]
         pub fn next(&self) -> crate::Pending<Result<crate::fused::RunChunk, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/fused@0.1.0")]
@@ -2037,6 +2040,7 @@ pub mod fused {
         }
     }
 
+    /// Embeds `tokens`, computes them as `forward` does, and completes with the output of the last `rows` inputs.
     #[inline]
     pub fn step(queue: &crate::queue::Queue, request: &crate::fused::StepRequest) -> crate::Pending<Result<crate::fused::StepResult, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/fused@0.1.0")]
@@ -2634,8 +2638,8 @@ pub mod grammar {
     /// A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other
     /// calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with
     /// `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
-    /// it. A `next` returns after the first step that ends 25 ms or more after it began, and with at least one token. Each step counts the tokens
-    /// that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.
+    /// it. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts
+    /// the tokens that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.
     #[must_use]
     #[inline]
     pub fn start_run(queue: &crate::queue::Queue, matcher: &crate::grammar::Matcher, request: &crate::fused::RunRequest) -> crate::fused::Run {
@@ -2657,15 +2661,15 @@ pub mod grammar {
 pub mod penalties {
     use crate::abi;
 
-    /// All values are from minus to plus a million.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct LogitChanges {
-        /// Subtracted from a token's logit for each time that the text has chosen it.
+        /// Subtracted from a token's logit for each time that the text has chosen it; from minus to plus a million.
         pub frequency: f32,
-        /// Subtracted from the logits of tokens that the text has chosen at least once.
+        /// Subtracted from the logits of tokens that the text has chosen at least once; from minus to plus a million.
         pub presence: f32,
-        /// Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`.
+        /// Tokens whose logits get a bias; at most 1,024, otherwise `limit-exceeded`.
         pub bias_tokens: Vec<u32>,
+        /// The bias of each of `bias-tokens`: from minus to plus a million, or negative infinity, which excludes the token.
         pub bias_values: Vec<f32>,
         /// The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it
         /// samples.

@@ -208,6 +208,7 @@ export const reference: ContractReference = {
      "docs": "The version of this contract that the host implements, such as `0.1.0`.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_version"
     },
     {
@@ -216,6 +217,7 @@ export const reference: ContractReference = {
      "docs": "The id of this invocation, as its client sees it.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_instance_id"
     },
     {
@@ -224,6 +226,7 @@ export const reference: ContractReference = {
      "docs": "",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_tenant"
     },
     {
@@ -232,6 +235,7 @@ export const reference: ContractReference = {
      "docs": "The input of `run`, for guests that do not keep it.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_get_arguments"
     },
     {
@@ -240,6 +244,7 @@ export const reference: ContractReference = {
      "docs": "",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_function_name"
     },
     {
@@ -248,6 +253,7 @@ export const reference: ContractReference = {
      "docs": "",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_function_version"
     },
     {
@@ -256,6 +262,7 @@ export const reference: ContractReference = {
      "docs": "The models that the function was granted. The first is its default.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_models"
     },
     {
@@ -264,6 +271,7 @@ export const reference: ContractReference = {
      "docs": "The interfaces that a model offers.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_runtime_model_traits"
     },
     {
@@ -274,6 +282,7 @@ export const reference: ContractReference = {
      "errors": [
       "not-found"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_runtime_metadata"
     },
     {
@@ -284,6 +293,7 @@ export const reference: ContractReference = {
      "errors": [
       "not-found"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_runtime_efficient_tokens"
     },
     {
@@ -294,22 +304,25 @@ export const reference: ContractReference = {
      "errors": [
       "invalid-argument"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_runtime_debug_query"
     },
     {
      "name": "log",
      "signature": "log: func(level: log-level, message: string)",
      "docs": "Writes a line to the function's log and to the invocation's event stream.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_log"
     },
     {
      "name": "record-span",
      "signature": "record-span: func(name: string, kind: string, began: u64, ended: u64, failed: bool)",
      "docs": "Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.\n`began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and\nthe failed ones, and counts the others. It shortens names to 80 characters and kinds to 32.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_record_span"
     },
     {
@@ -318,14 +331,16 @@ export const reference: ContractReference = {
      "docs": "True when the client, the parent or the platform has asked this inferlet to stop.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_is_cancelled"
     },
     {
      "name": "time-left",
      "signature": "time-left: func() -> u64",
-     "docs": "Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first. Time for\nwhich the calls of a preempted inferlet are held moves the limit's end, by at most the limit again, but never the invocation's deadline.",
+     "docs": "Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first.\nWhile the platform holds the calls of a preempted inferlet, the run's own limit does not count down, for at most one more limit; the\ninvocation's deadline does.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_time_left"
     },
     {
@@ -334,6 +349,7 @@ export const reference: ContractReference = {
      "docs": "Milliseconds since the Unix epoch.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_now"
     },
     {
@@ -342,6 +358,7 @@ export const reference: ContractReference = {
      "docs": "32 random bits from the host's random number generator.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_runtime_random"
     },
     {
@@ -353,6 +370,7 @@ export const reference: ContractReference = {
       "cancelled",
       "deadline-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_runtime_sleep"
     }
    ]
@@ -390,6 +408,7 @@ export const reference: ContractReference = {
      "errors": [
       "limit-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_session_send"
     },
     {
@@ -398,6 +417,7 @@ export const reference: ContractReference = {
      "docs": "Completes when all messages sent so far are in the invocation's event log.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_session_flush"
     },
     {
@@ -408,6 +428,7 @@ export const reference: ContractReference = {
      "errors": [
       "closed"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_session_receive"
     }
    ]
@@ -434,40 +455,45 @@ export const reference: ContractReference = {
      "errors": [
       "not-found"
      ],
+     "errorsTitle": "Later calls report",
      "c": "pie_queue_new"
     },
     {
      "name": "queue.set-priority",
      "signature": "set-priority: func(priority: s32)",
      "docs": "Sets the priority, 0 by default. Calls with a higher priority go first within a batch. The host limits the priority to the tenant's range.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_queue_set_priority"
     },
     {
      "name": "queue.set-depth",
      "signature": "set-depth: func(depth: u32)",
      "docs": "Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.\nOf a tenant's marked calls, those of earlier invocations go first, and within an invocation the deepest. Marked calls only exchange turns\nwith each other: no other call goes earlier or later because of a depth. Depths work at every priority that the function may use, even if\nthat is only 0. The invocation's calls of `embed` and `rerank` go in the order of invocations, too.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_queue_set_depth"
     },
     {
      "name": "queue.stop",
      "signature": "stop: func()",
      "docs": "Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed\nin parts ends after the part under way. Pages and embeds can still be allocated and freed.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [
       "cancelled"
      ],
+     "errorsTitle": "Later calls report",
      "c": "pie_queue_stop"
     },
     {
      "name": "queue.synchronize",
      "signature": "synchronize: func() -> future<result<_, error>>",
-     "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, it\nreports only errors of saves: the other calls report their errors themselves.",
+     "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls that take the\nname of an export or file, it reports only errors of saves: the other calls report their errors themselves.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_queue_synchronize"
     }
    ]
@@ -621,6 +647,7 @@ export const reference: ContractReference = {
      "docs": "Number of slots of a KV page (8 to 32, 16 by default).",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_allocate_page_size"
     },
     {
@@ -631,6 +658,7 @@ export const reference: ContractReference = {
      "errors": [
       "limit-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_pages"
     },
     {
@@ -639,6 +667,7 @@ export const reference: ContractReference = {
      "docs": "Frees pages after the earlier calls of the queue. The other holders of a shared page keep it.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_allocate_free_pages"
     },
     {
@@ -647,6 +676,7 @@ export const reference: ContractReference = {
      "docs": "Addresses of `count` embeds.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_embeds"
     },
     {
@@ -655,6 +685,7 @@ export const reference: ContractReference = {
      "docs": "",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_allocate_free_embeds"
     },
     {
@@ -663,6 +694,7 @@ export const reference: ContractReference = {
      "docs": "New addresses for the same pages. A later write through either address copies the page first. Each new address starts with the source's\nmask and has its own mask from then on.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_share_pages"
     },
     {
@@ -673,6 +705,7 @@ export const reference: ContractReference = {
      "errors": [
       "unsupported"
      ],
+     "errorsTitle": "Later calls report",
      "c": "pie_allocate_copy_slots"
     },
     {
@@ -681,6 +714,7 @@ export const reference: ContractReference = {
      "docs": "Copies single tokens. `indices` are indices into the filled slots of `sources`, in order. Keys and values go to the empty slots of\n`destinations`, in order. `positions` has the new position of each token, to which its key is rotated; an empty list keeps the positions.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_allocate_copy_tokens"
     },
     {
@@ -689,6 +723,7 @@ export const reference: ContractReference = {
      "docs": "Copies each source embed to the destination with the same index.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_allocate_copy_embeds"
     },
     {
@@ -699,6 +734,7 @@ export const reference: ContractReference = {
      "errors": [
       "invalid-argument"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_export_pages"
     },
     {
@@ -710,6 +746,7 @@ export const reference: ContractReference = {
       "not-found",
       "invalid-argument"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_import_pages"
     },
     {
@@ -723,6 +760,7 @@ export const reference: ContractReference = {
       "limit-exceeded",
       "unavailable"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_make_durable"
     },
     {
@@ -731,6 +769,7 @@ export const reference: ContractReference = {
      "docs": "Removes a name. Inferlets that have imported it keep its pages.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_unexport"
     },
     {
@@ -739,6 +778,7 @@ export const reference: ContractReference = {
      "docs": "The tenant's exports of the queue's model, ordered by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_list_exports"
     },
     {
@@ -749,6 +789,7 @@ export const reference: ContractReference = {
      "errors": [
       "unsupported"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_export_residency"
     },
     {
@@ -760,6 +801,7 @@ export const reference: ContractReference = {
       "limit-exceeded",
       "unavailable"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_pin_export"
     },
     {
@@ -768,6 +810,7 @@ export const reference: ContractReference = {
      "docs": "Ends the lease.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_unpin_export"
     },
     {
@@ -776,6 +819,7 @@ export const reference: ContractReference = {
      "docs": "Hints that the export will be used in `next-use-ms`. Of the tenant's exports, those without a hint leave the device first, then the one\nthat is needed last. The hint holds until its time, or until the next import; 0 removes it. It has no effect on an export on disk.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_retain_export"
     },
     {
@@ -784,6 +828,7 @@ export const reference: ContractReference = {
      "docs": "Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_prefetch_export"
     },
     {
@@ -795,6 +840,7 @@ export const reference: ContractReference = {
       "unsupported",
       "invalid-argument"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_allocate_demote_export"
     }
    ]
@@ -830,6 +876,7 @@ export const reference: ContractReference = {
      "docs": "Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the\ni-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read\nfirst. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.\nWithout a mask, an input sees its own key and all keys at smaller positions.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_forward"
     },
     {
@@ -838,6 +885,7 @@ export const reference: ContractReference = {
      "docs": "Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Changes this address only.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_forward_mask_page"
     }
    ]
@@ -855,6 +903,7 @@ export const reference: ContractReference = {
      "docs": "Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists have the same length.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_input_text_embed_text"
     }
    ]
@@ -890,6 +939,7 @@ export const reference: ContractReference = {
      "docs": "The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the tenant's cap, 256 by default).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_output_text_next_distribution"
     },
     {
@@ -898,6 +948,7 @@ export const reference: ContractReference = {
      "docs": "Natural logarithms of the probabilities of `tokens` after the state in `embed`, over the whole vocabulary, at temperature 1.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_output_text_log_probabilities"
     },
     {
@@ -906,6 +957,7 @@ export const reference: ContractReference = {
      "docs": "The entropy of the distribution after the state in `embed`, in nats.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_output_text_entropy"
     },
     {
@@ -914,6 +966,7 @@ export const reference: ContractReference = {
      "docs": "The values of an embed (a token's embedding or a state), one for each dimension of the model's hidden size.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_output_text_read_embed"
     }
    ]
@@ -1092,7 +1145,7 @@ export const reference: ContractReference = {
       {
        "name": "stopped",
        "type": "",
-       "docs": ""
+       "docs": "By `stop`, or because the grammar allows no further text."
       }
      ]
     },
@@ -1205,9 +1258,10 @@ export const reference: ContractReference = {
     {
      "name": "step",
      "signature": "step: func(queue: borrow<queue>, request: step-request) -> future<result<step-result, error>>",
-     "docs": "",
+     "docs": "Embeds `tokens`, computes them as `forward` does, and completes with the output of the last `rows` inputs.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_fused_step"
     },
     {
@@ -1216,14 +1270,16 @@ export const reference: ContractReference = {
      "docs": "Starts decoding. `next` reports failures.",
      "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_fused_run_new"
     },
     {
      "name": "run.next",
      "signature": "next: func() -> future<result<run-chunk, error>>",
-     "docs": "",
+     "docs": "The tokens that the run has decoded since the last `next`. Waits for at least one unless the run has finished.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_fused_run_next"
     },
     {
@@ -1232,14 +1288,16 @@ export const reference: ContractReference = {
      "docs": "Decodes until the run has finished, and sends its text to the client in `message` events meanwhile, without waking the inferlet. A run\nhas one `next` or `pipe` in progress at a time, and an inferlet at most 256 pipes.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_fused_run_pipe"
     },
     {
      "name": "run.stop",
      "signature": "stop: func()",
      "docs": "Stops the run. Tokens that are already decoded are still returned. Dropping the resource does the same.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_fused_run_stop"
     }
    ]
@@ -1308,6 +1366,7 @@ export const reference: ContractReference = {
      "docs": "The token ids of `text`, without added special tokens. Special tokens inside the text are recognised when `special` is true.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_tokenize"
     },
     {
@@ -1316,6 +1375,7 @@ export const reference: ContractReference = {
      "docs": "The text of `tokens`. Special tokens are omitted unless `special` is true.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_tokenize_detokenize"
     },
     {
@@ -1324,6 +1384,7 @@ export const reference: ContractReference = {
      "docs": "",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_tokenize_special_tokens"
     },
     {
@@ -1332,6 +1393,7 @@ export const reference: ContractReference = {
      "docs": "The bytes of every token, indexed by id.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_tokenize_vocabulary"
     },
     {
@@ -1342,6 +1404,7 @@ export const reference: ContractReference = {
      "errors": [
       "unsupported"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_tokenize_chat_template"
     },
     {
@@ -1353,6 +1416,7 @@ export const reference: ContractReference = {
       "invalid-argument",
       "unsupported"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_tokenize_render_chat"
     },
     {
@@ -1361,6 +1425,7 @@ export const reference: ContractReference = {
      "docs": "",
      "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_tokenize_detokenizer_new"
     },
     {
@@ -1369,6 +1434,7 @@ export const reference: ContractReference = {
      "docs": "The text that these tokens complete.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_tokenize_detokenizer_push"
     },
     {
@@ -1377,6 +1443,7 @@ export const reference: ContractReference = {
      "docs": "The remaining text, with U+FFFD for bytes that do not form a character.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_tokenize_detokenizer_finish"
     }
    ]
@@ -1451,6 +1518,7 @@ export const reference: ContractReference = {
      "docs": "Like `fused.step`, with the matcher's mask applied to the only row of output, which must be `sample` or `distributions`. The matcher does\nnot accept the sampled token by itself: call `accept`. The call enters its queue once the mask is known, so await it before calls that\nmust follow it.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_grammar_step"
     },
     {
@@ -1461,17 +1529,19 @@ export const reference: ContractReference = {
      "errors": [
       "limit-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_grammar_verify"
     },
     {
      "name": "start-run",
      "signature": "start-run: func(queue: borrow<queue>, matcher: borrow<matcher>, request: run-request) -> run",
-     "docs": "A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other\ncalls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with\n`stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow\nit. A `next` returns after the first step that ends 25 ms or more after it began, and with at least one token. Each step counts the tokens\nthat it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.",
+     "docs": "A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other\ncalls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with\n`stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow\nit. A `next` returns after the first step that ends 25 ms or more after `next` was called, and with at least one token. Each step counts\nthe tokens that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument",
       "limit-exceeded"
      ],
+     "errorsTitle": "Later calls report",
      "c": "pie_grammar_start_run"
     },
     {
@@ -1480,6 +1550,7 @@ export const reference: ContractReference = {
      "docs": "Starts compiling. `ready` and the matchers report failures.",
      "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_grammar_compiled_new"
     },
     {
@@ -1491,6 +1562,7 @@ export const reference: ContractReference = {
       "invalid-argument",
       "limit-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_grammar_compiled_ready"
     },
     {
@@ -1499,6 +1571,7 @@ export const reference: ContractReference = {
      "docs": "",
      "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_grammar_matcher_new"
     },
     {
@@ -1507,6 +1580,7 @@ export const reference: ContractReference = {
      "docs": "Accepts the next tokens. Completes with false, and accepts none of them, when one does not fit.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_grammar_matcher_accept"
     },
     {
@@ -1517,6 +1591,7 @@ export const reference: ContractReference = {
      "errors": [
       "invalid-argument"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_grammar_matcher_mask"
     },
     {
@@ -1525,6 +1600,7 @@ export const reference: ContractReference = {
      "docs": "Reports if the text may or must end now. Fails like `mask`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_grammar_matcher_status"
     },
     {
@@ -1533,6 +1609,7 @@ export const reference: ContractReference = {
      "docs": "Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where\nthe text may end. They are the tokens that the model's tokenizer makes of this text, without tokens at its end that may become others\nwith the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_grammar_matcher_jump"
     },
     {
@@ -1541,6 +1618,7 @@ export const reference: ContractReference = {
      "docs": "A separate matcher in the same state.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_grammar_matcher_fork"
     },
     {
@@ -1549,6 +1627,7 @@ export const reference: ContractReference = {
      "docs": "Undoes the last `tokens` accepted tokens.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_grammar_matcher_rollback"
     }
    ]
@@ -1562,27 +1641,27 @@ export const reference: ContractReference = {
     {
      "name": "logit-changes",
      "kind": "record",
-     "docs": "All values are from minus to plus a million.",
+     "docs": "",
      "members": [
       {
        "name": "frequency",
        "type": "f32",
-       "docs": "Subtracted from a token's logit for each time that the text has chosen it."
+       "docs": "Subtracted from a token's logit for each time that the text has chosen it; from minus to plus a million."
       },
       {
        "name": "presence",
        "type": "f32",
-       "docs": "Subtracted from the logits of tokens that the text has chosen at least once."
+       "docs": "Subtracted from the logits of tokens that the text has chosen at least once; from minus to plus a million."
       },
       {
        "name": "bias-tokens",
        "type": "list<u32>",
-       "docs": "Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`."
+       "docs": "Tokens whose logits get a bias; at most 1,024, otherwise `limit-exceeded`."
       },
       {
        "name": "bias-values",
        "type": "list<f32>",
-       "docs": ""
+       "docs": "The bias of each of `bias-tokens`: from minus to plus a million, or negative infinity, which excludes the token."
       },
       {
        "name": "chosen",
@@ -1601,6 +1680,7 @@ export const reference: ContractReference = {
      "errors": [
       "invalid-argument"
      ],
+     "errorsTitle": "Later calls report",
      "c": "pie_penalties_start_run"
     }
    ]
@@ -1618,6 +1698,7 @@ export const reference: ContractReference = {
      "docs": "Like `forward`. Completes with the attention that each slot received, summed over the inputs and averaged over layers and heads: first\n`page-size` numbers for each of `in-pages` (0 for empty and masked slots), then one number for each input. The numbers add up to the\nnumber of inputs.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_introspect_forward_scores"
     }
    ]
@@ -1723,6 +1804,7 @@ export const reference: ContractReference = {
      "docs": "Copies the content that was saved last under a name to the storage that the platform's machines share. Other hosts then find the name even\nwhile the GPU host that keeps it and its lock is away or lost, but for reading only. A later save and `remove` end the copy. Needs the right\nto write the file. Fails as `make-durable` of `allocate` does.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_kv_files_make_durable"
     },
     {
@@ -1731,6 +1813,7 @@ export const reference: ContractReference = {
      "docs": "Removes a name. Inferlets that have opened it keep their content.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_kv_files_remove"
     },
     {
@@ -1739,6 +1822,7 @@ export const reference: ContractReference = {
      "docs": "Files of the queue's model whose names begin with `prefix`, ordered by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_kv_files_files"
     },
     {
@@ -1747,6 +1831,7 @@ export const reference: ContractReference = {
      "docs": "Opens `name`, or creates a file without a name when `name` is none. `ready` reports failures. The calls of the file run on `queue`.\nCalls made before the file is ready wait until it is.",
      "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_kv_files_file_new"
     },
     {
@@ -1759,6 +1844,7 @@ export const reference: ContractReference = {
       "unsupported",
       "unavailable"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_kv_files_file_ready"
     },
     {
@@ -1767,6 +1853,7 @@ export const reference: ContractReference = {
      "docs": "Number of tokens; known once the file is ready.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_kv_files_file_tokens"
     },
     {
@@ -1775,6 +1862,7 @@ export const reference: ContractReference = {
      "docs": "The first free position: no token is at this position or after it. Known once the file is ready.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_kv_files_file_next_position"
     },
     {
@@ -1783,6 +1871,7 @@ export const reference: ContractReference = {
      "docs": "The pages of the file, for `forward` and `fused` to read.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_kv_files_file_pages"
     },
     {
@@ -1793,14 +1882,16 @@ export const reference: ContractReference = {
      "errors": [
       "limit-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_kv_files_file_reserve"
     },
     {
      "name": "file.filled",
      "signature": "filled: func(tokens: u32, next-position: u32)",
      "docs": "Adds `tokens` that `forward` or `fused` wrote into the reserved slots to the file. `next-position` is the first position after them.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_kv_files_file_filled"
     },
     {
@@ -1809,6 +1900,7 @@ export const reference: ContractReference = {
      "docs": "Computes tokens, appends them, and returns for each token the distribution of the next token: its `top-k` most probable tokens (1 to the\ndevice's cap, 256 by default).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_kv_files_file_pred"
     },
     {
@@ -1817,6 +1909,7 @@ export const reference: ContractReference = {
      "docs": "A file without a name and with the same content. Pages are copied on write.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_kv_files_file_fork"
     },
     {
@@ -1828,6 +1921,7 @@ export const reference: ContractReference = {
       "invalid-argument",
       "limit-exceeded"
      ],
+     "errorsTitle": "Later calls report",
      "c": "pie_kv_files_file_extract"
     },
     {
@@ -1836,6 +1930,7 @@ export const reference: ContractReference = {
      "docs": "Appends the tokens of another file of the same model. They are renumbered to follow this file's tokens, unless `keep-positions` is set.\nLike `synchronize`, `merge` reports the first error of the queue.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_kv_files_file_merge"
     },
     {
@@ -1846,14 +1941,16 @@ export const reference: ContractReference = {
      "errors": [
       "invalid-argument"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_kv_files_file_save"
     },
     {
      "name": "file.unlock",
      "signature": "unlock: func()",
      "docs": "Releases the lock. Dropping the file does the same.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_kv_files_file_unlock"
     }
    ]
@@ -1891,6 +1988,7 @@ export const reference: ContractReference = {
      "errors": [
       "invalid-argument"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_input_image_image_dimensions"
     },
     {
@@ -1902,6 +2000,7 @@ export const reference: ContractReference = {
       "unsupported",
       "invalid-argument"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_input_image_image_embeds"
     },
     {
@@ -1910,6 +2009,7 @@ export const reference: ContractReference = {
      "docs": "Encodes a PNG or JPEG image (at most 8 MiB and 16 million pixels) into `embeds`, at `positions`. `image-embeds` tells how many embeds are\nneeded. The call costs a pass of the vision encoder, about as much as a prefill of the same number of tokens.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_input_image_embed_image"
     }
    ]
@@ -1950,6 +2050,7 @@ export const reference: ContractReference = {
      "docs": "The adapters of the queue's model, ordered by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_adapter_list_adapters"
     },
     {
@@ -1960,6 +2061,7 @@ export const reference: ContractReference = {
      "errors": [
       "not-found"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_adapter_load_adapter"
     },
     {
@@ -1968,6 +2070,7 @@ export const reference: ContractReference = {
      "docs": "Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_adapter_forward_with_adapter"
     },
     {
@@ -1976,6 +2079,7 @@ export const reference: ContractReference = {
      "docs": "Like `fused.step`, with the adapter.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_adapter_step"
     }
    ]
@@ -1984,7 +2088,7 @@ export const reference: ContractReference = {
    "name": "embedding",
    "id": "pie:inferlet/embedding@0.1.0",
    "docs": "Turns texts into vectors with an encoder: texts of like meaning have vectors of like direction. Needs no queue and no pages.",
-   "needs": "Trait `embedding` of the model.",
+   "needs": "An encoder that the function was granted; `embedding.encoders` lists them.",
    "types": [
     {
      "name": "encoder-info",
@@ -2065,6 +2169,7 @@ export const reference: ContractReference = {
      "docs": "The encoders that the function was granted.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_embedding_encoders"
     },
     {
@@ -2073,6 +2178,7 @@ export const reference: ContractReference = {
      "docs": "The vectors of up to 256 texts of up to 262,144 characters in all. An empty name selects the first embedding model. The call costs a pass\nof the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts that the\ndevice has not begun are not computed.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_embedding_embed"
     }
    ]
@@ -2081,7 +2187,7 @@ export const reference: ContractReference = {
    "name": "rerank",
    "id": "pie:inferlet/rerank@0.1.0",
    "docs": "Scores how well documents answer a query, with an encoder that reads both together. Needs no queue and no pages.",
-   "needs": "Trait `rerank` of the model.",
+   "needs": "An encoder that the function was granted; `embedding.encoders` lists them.",
    "types": [
     {
      "name": "scores",
@@ -2113,6 +2219,7 @@ export const reference: ContractReference = {
      "docs": "The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. An empty name selects\nthe first reranker. Dropping the future ends the call, as for `embed`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_rerank"
     }
    ]
@@ -2324,6 +2431,7 @@ export const reference: ContractReference = {
      "errors": [
       "invalid-argument"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_index_create"
     },
     {
@@ -2334,6 +2442,7 @@ export const reference: ContractReference = {
      "errors": [
       "limit-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_index_upsert"
     },
     {
@@ -2342,6 +2451,7 @@ export const reference: ContractReference = {
      "docs": "Deletes up to 256 entries. Completes with their number; ids without an entry are no error.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_index_delete_entries"
     },
     {
@@ -2350,6 +2460,7 @@ export const reference: ContractReference = {
      "docs": "The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text\nof at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.\nNearest vectors of large indexes are found approximately: about one of a hundred is missed.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_index_query"
     },
     {
@@ -2358,6 +2469,7 @@ export const reference: ContractReference = {
      "docs": "The size of an index.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_index_stats"
     },
     {
@@ -2366,6 +2478,7 @@ export const reference: ContractReference = {
      "docs": "The tenant's indexes, by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_index_list_indexes"
     },
     {
@@ -2374,6 +2487,7 @@ export const reference: ContractReference = {
      "docs": "Deletes an index with its entries. Completes with false when there was none.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_index_drop_index"
     }
    ]
@@ -2409,6 +2523,7 @@ export const reference: ContractReference = {
      "docs": "The value of a key, or none.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_store_get"
     },
     {
@@ -2417,6 +2532,7 @@ export const reference: ContractReference = {
      "docs": "Writes a value over any earlier one. Completes with its version. The store deletes the value after `time-to-live` seconds, if given.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_store_set"
     },
     {
@@ -2425,6 +2541,7 @@ export const reference: ContractReference = {
      "docs": "Writes a value if the key has the version `expected` (none: if the key has no value). Completes with the new version, or with none when\nthe version differs: read the value again. The key keeps its time to live.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_store_compare_and_set"
     },
     {
@@ -2433,6 +2550,7 @@ export const reference: ContractReference = {
      "docs": "Deletes a value. Completes with false when there was none.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_store_delete_key"
     },
     {
@@ -2441,6 +2559,7 @@ export const reference: ContractReference = {
      "docs": "",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_store_exists"
     },
     {
@@ -2449,6 +2568,7 @@ export const reference: ContractReference = {
      "docs": "Keys that begin with `prefix` and follow `after`, ordered by their bytes. Returns at most `limit` keys (1 to 1,000).",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_store_list_keys"
     }
    ]
@@ -2490,6 +2610,7 @@ export const reference: ContractReference = {
      "docs": "Sends a message to all present subscribers of `topic`. Later subscribers do not get it. Completes with the number of subscriptions that\ngot the message.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_messaging_broadcast"
     },
     {
@@ -2500,6 +2621,7 @@ export const reference: ContractReference = {
      "errors": [
       "limit-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_messaging_push"
     },
     {
@@ -2508,6 +2630,7 @@ export const reference: ContractReference = {
      "docs": "Takes the first message of a queue. Waits while the queue is empty.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_messaging_pull"
     },
     {
@@ -2518,6 +2641,7 @@ export const reference: ContractReference = {
      "errors": [
       "limit-exceeded"
      ],
+     "errorsTitle": "Later calls report",
      "c": "pie_messaging_subscription_new"
     },
     {
@@ -2526,6 +2650,7 @@ export const reference: ContractReference = {
      "docs": "Completes once the subscription gets every message that is broadcast from then on.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_messaging_subscription_ready"
     },
     {
@@ -2537,14 +2662,16 @@ export const reference: ContractReference = {
       "limit-exceeded",
       "closed"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_messaging_subscription_next"
     },
     {
      "name": "subscription.unsubscribe",
      "signature": "unsubscribe: func()",
      "docs": "",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_messaging_subscription_unsubscribe"
     }
    ]
@@ -2647,6 +2774,7 @@ export const reference: ContractReference = {
      "errors": [
       "limit-exceeded"
      ],
+     "errorsTitle": "Later calls report",
      "c": "pie_http_exchange_new"
     },
     {
@@ -2659,6 +2787,7 @@ export const reference: ContractReference = {
       "unavailable",
       "deadline-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_http_exchange_head"
     },
     {
@@ -2669,6 +2798,7 @@ export const reference: ContractReference = {
      "errors": [
       "limit-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_http_exchange_read"
     }
    ]
@@ -2727,6 +2857,7 @@ export const reference: ContractReference = {
      "docs": "Launches a function of this tenant. `name` runs the version of the alias `live`; `name@alias` and `name@version` choose another. `input`\nis JSON text of at most 262,144 characters that the function's schema accepts. `started` reports failures.",
      "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_children_child_new"
     },
     {
@@ -2739,6 +2870,7 @@ export const reference: ContractReference = {
       "invalid-argument",
       "limit-exceeded"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_children_child_started"
     },
     {
@@ -2749,14 +2881,16 @@ export const reference: ContractReference = {
      "errors": [
       "closed"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_children_child_send"
     },
     {
      "name": "child.close",
      "signature": "close: func()",
      "docs": "Tells the child that no more messages follow.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_children_child_close"
     },
     {
@@ -2767,6 +2901,7 @@ export const reference: ContractReference = {
      "errors": [
       "closed"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_children_child_receive"
     },
     {
@@ -2775,16 +2910,18 @@ export const reference: ContractReference = {
      "docs": "Completes when the child has ended. It may be called several times.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_children_child_wait"
     },
     {
      "name": "child.cancel",
      "signature": "cancel: func()",
      "docs": "Cancels the child. `wait` then completes with the failure `cancelled`, or with the child's result if it returned one first. Dropping the\nresource does the same.",
-     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
+     "cost": "Issued without waiting.",
      "errors": [
       "cancelled"
      ],
+     "errorsTitle": "Later calls report",
      "c": "pie_children_child_cancel"
     }
    ]
@@ -2842,6 +2979,7 @@ export const reference: ContractReference = {
      "docs": "Stores a file for the client, and announces it by a `message` event `{\"file\": {\"name\", \"mediaType\", \"bytes\"}}`. A file of the same name is\nreplaced.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_file_exchange_send_file"
     },
     {
@@ -2852,6 +2990,7 @@ export const reference: ContractReference = {
      "errors": [
       "closed"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_file_exchange_receive_file"
     },
     {
@@ -2860,6 +2999,7 @@ export const reference: ContractReference = {
      "docs": "The present files, ordered by name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
+     "errorsTitle": "Errors",
      "c": "pie_file_exchange_list_files"
     }
    ]
@@ -2868,7 +3008,7 @@ export const reference: ContractReference = {
    "name": "environment",
    "id": "pie:inferlet/environment@0.1.0",
    "docs": "Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of\nthe deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading a\nvalue takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.",
-   "needs": "Trait `environment` of the model.",
+   "needs": "Always there.",
    "types": [],
    "calls": [
     {
@@ -2877,6 +3017,7 @@ export const reference: ContractReference = {
      "docs": "The value of a variable or secret, or none when the manifest does not list it.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_environment_get_variable"
     },
     {
@@ -2885,6 +3026,7 @@ export const reference: ContractReference = {
      "docs": "The names of all variables and secrets, in order.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_environment_list_variables"
     }
    ]
@@ -2893,7 +3035,7 @@ export const reference: ContractReference = {
    "name": "person",
    "id": "pie:inferlet/person@0.1.0",
    "docs": "Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and\ntakes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or\nthe time has passed, a new attempt runs from the beginning with the same input. `resumed` gives it the state that the last attempt left, and the\nanswer.",
-   "needs": "Trait `person` of the model.",
+   "needs": "Always there.",
    "types": [
     {
      "name": "question",
@@ -2967,6 +3109,7 @@ export const reference: ContractReference = {
       "invalid-argument",
       "unsupported"
      ],
+     "errorsTitle": "Errors",
      "c": "pie_person_ask"
     },
     {
@@ -2975,6 +3118,7 @@ export const reference: ContractReference = {
      "docs": "The answer to the last question, or none in an invocation that has not asked.",
      "cost": "Answered at once.",
      "errors": [],
+     "errorsTitle": "Later calls report",
      "c": "pie_person_resumed"
     }
    ]
@@ -2987,6 +3131,7 @@ export const reference: ContractReference = {
    "docs": "Runs one invocation. `input` is the request body: JSON that the manifest's schema accepts. The result is JSON, too. An error ends the\ninvocation as failed, with the text as its cause.",
    "cost": "Runs as long as the invocation.",
    "errors": [],
+   "errorsTitle": "Errors",
    "c": "pie_run"
   }
  ]

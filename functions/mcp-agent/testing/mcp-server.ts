@@ -27,8 +27,8 @@ interface Rpc {
 
 /**
  * A server of the Model Context Protocol over streamable HTTP, as specified: it keeps sessions, lists one tool a page,
- * answers `tools/list` in JSON, and `tools/call` as a stream with a notification before the reply. It checks arguments
- * against the tool's schema.
+ * answers `tools/list` in JSON, and `tools/call` as a stream. A notification and a request of the server come before
+ * the reply; the request has the id of the call. The server checks arguments against the tool's schema.
  */
 export class McpServer implements AsyncDisposable {
   /** Requested methods, in order; `DELETE` at the end of a session. */
@@ -38,6 +38,10 @@ export class McpServer implements AsyncDisposable {
   readonly calls: { name: string; arguments: unknown }[] = [];
   /** Breaks the connection that asks for the end of the session. */
   breaksAtEnd = false;
+  /** Refuses `notifications/initialized`. */
+  refusesToBegin = false;
+  /** Replies in place of the server's own, by method: their parts besides the id, or an event's text. */
+  replies: Readonly<Record<string, object | string>> = {};
   readonly #tools: readonly ServedTool[];
   readonly #server: http.Server;
   #open = false;
@@ -84,13 +88,16 @@ export class McpServer implements AsyncDisposable {
       return void response.writeHead(204).end();
     }
     if (!/application\/json.*text\/event-stream/.test(headers.accept ?? '')) return void response.writeHead(406).end();
-    if (rpc.id === undefined) return void response.writeHead(202).end();
-    const reply = (part: object): string => JSON.stringify({ jsonrpc: '2.0', id: rpc.id, ...part });
+    if (rpc.id === undefined) return void response.writeHead(this.refusesToBegin ? 500 : 202).end();
+    const replaced = this.replies[rpc.method];
+    const reply = (part: object): string =>
+      typeof replaced === 'string' ? replaced : JSON.stringify({ jsonrpc: '2.0', id: rpc.id, ...(replaced ?? part) });
     if (rpc.method === 'tools/call') {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write(
         'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/message",\ndata: "params":{"level":"info"}}\n\n',
       );
+      response.write(`data: ${JSON.stringify({ jsonrpc: '2.0', id: rpc.id, method: 'ping' })}\n\n`);
       return void response.end(`: comment\nevent: message\r\ndata: ${reply(this.#call(rpc))}\r\n\r\n`);
     }
     const json = { 'content-type': 'application/json' };

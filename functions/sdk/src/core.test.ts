@@ -84,6 +84,12 @@ describe('the guest library on the device', () => {
       assert.equal(end?.data.message, 'half a character: \ufffd');
     });
 
+    it('reports a result that JSON cannot represent', async () => {
+      const end = terminal(await invoke(await functionsPlatform(), 'sdk-faults', { returnsFunction: true }));
+      assert.equal(end?.data.code, 'inferlet-error');
+      assert.match(end?.data.message, /^invalid-argument: JSON cannot represent a function/);
+    });
+
     it('sends the messages that waited for buffer space when the inferlet failed', async () => {
       // Twice the bytes that the platform buffers.
       const events = await invoke(await functionsPlatform(), 'sdk-faults', { messages: 20 });

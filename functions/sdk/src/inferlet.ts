@@ -1,4 +1,5 @@
 import { describe, InferletError } from './errors.ts';
+import { toJson } from './json.ts';
 import { runtime, settle } from './raw.ts';
 import { handedOver } from './session.ts';
 
@@ -32,7 +33,7 @@ export function defineInferlet<Input = unknown, Output = unknown>(
     try {
       const output = await handler(parse(text) as Input, invocation());
       await handedOver();
-      return JSON.stringify(output ?? null);
+      return toJson(output ?? null);
     } catch (thrown) {
       // A stack trace explains nothing about an invocation that the platform has ended.
       if (thrown instanceof Error && thrown.stack && !ENDED_BY_PLATFORM.has(InferletError.from(thrown).code))
@@ -59,10 +60,11 @@ export function log(message: string, level: 'debug' | 'info' | 'warn' | 'error' 
   runtime.log(level, message);
 }
 
-/** Options of {@link recordSpan}: times of `Date.now`. */
+/** Options of {@link recordSpan}. */
 export interface SpanOptions {
+  /** A time of `Date.now`. */
   readonly began: number;
-  /** Now, by default. */
+  /** A time of `Date.now`; now, by default. */
   readonly ended?: number | undefined;
   /** The kind of work, such as `search`: one word or two. */
   readonly kind?: string | undefined;
@@ -80,13 +82,13 @@ export interface SpanOptions {
  * recordSpan('passages', { began, kind: 'search' });
  */
 export function recordSpan(name: string, { began, ended = Date.now(), kind = '', failed = false }: SpanOptions): void {
-  runtime.recordSpan(name, kind, milliseconds(began), milliseconds(ended), failed);
+  runtime.recordSpan(name, kind, carriedTime(began), carriedTime(ended), failed);
 }
 
 /** A time that the contract can carry. */
-const milliseconds = (time: number): number => Math.min(Number.MAX_SAFE_INTEGER, Math.max(0, Math.round(time) || 0));
+const carriedTime = (time: number): number => Math.min(Number.MAX_SAFE_INTEGER, Math.max(0, Math.round(time) || 0));
 
-/** True when the client or the platform has asked this inferlet to stop. Waiting calls then fail with `cancelled`. */
+/** True when the client, the parent or the platform has asked this inferlet to stop. Waiting calls then fail with `cancelled`. */
 export const isCancelled = (): boolean => runtime.isCancelled();
 
 /** Milliseconds of wall time left before the deadline. */

@@ -35,7 +35,7 @@ function typeHtml({ kind, name, docs, members }: TypeReference): string {
 ${docs ? `<p>${prose(docs)}</p>` : ''}${rows.length > 0 ? `<table><tbody>${rows.join('')}</tbody></table>` : ''}</details>`;
 }
 
-const callHtml = ({ name, signature, docs, cost, errors, c }: CallReference): string =>
+const callHtml = ({ name, signature, docs, cost, errors, errorsTitle, c }: CallReference): string =>
   `<details><summary><span class="path">${escapeHtml(name)}</span></summary>
 <pre><code>${escapeHtml(signature)}</code></pre>
-${docs ? `<p>${prose(docs)}</p>` : ''}<p class="muted">${escapeHtml(cost)}${errors.length > 0 ? ` Errors: ${errors.map((error) => `<code>${escapeHtml(error)}</code>`).join(', ')}.` : ''} C: <code>${c}</code>.</p></details>`;
+${docs ? `<p>${prose(docs)}</p>` : ''}<p class="muted">${escapeHtml(cost)}${errors.length > 0 ? ` ${errorsTitle}: ${errors.map((error) => `<code>${escapeHtml(error)}</code>`).join(', ')}.` : ''} C: <code>${c}</code>.</p></details>`;

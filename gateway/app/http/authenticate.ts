@@ -3,7 +3,7 @@ import type { AppEnv } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
-/** A key has 36 characters; the gateway does not hash longer ones. */
+/** Bound on what an Authorization header may carry as a key; a key of the platform has 36 characters. */
 const MAX_KEY_LENGTH = 256;
 
 /**

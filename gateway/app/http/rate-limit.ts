@@ -34,7 +34,11 @@ export function rateLimitHeaders(quotas: readonly QuotaUse[], now: number): Reco
 /** Longest wait that the gateway asks of clients that retry by themselves; beyond it their caller decides. */
 const MAX_PATIENCE_MS = 60_000;
 
-/** The delay before a retry, in whole seconds, rounded up so that the client does not come too early; null when waiting does not help. */
+/**
+ * Headers that tell a client when to retry: in whole seconds, rounded up so that it does not come too early, and in milliseconds.
+ *
+ * @param retryAfterMs null when waiting does not help
+ */
 export function retryHeaders(retryAfterMs: number | null): Record<string, string> {
   if (retryAfterMs === null) return { 'x-should-retry': 'false' };
   return {

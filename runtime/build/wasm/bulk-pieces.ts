@@ -1,26 +1,30 @@
 import { leb, signedLeb } from './binary.ts';
-import { BULK, type Instruction, OP } from './instructions.ts';
+import {
+  BULK,
+  EMPTY_BLOCK,
+  GLOBAL_GET,
+  GLOBAL_SET,
+  I32,
+  I32_CONST,
+  I32_GT_U,
+  I32_LE_S,
+  I32_SUB,
+  type Instruction,
+  LOCAL_GET,
+  LOCAL_SET,
+  OP,
+} from './instructions.ts';
 
 /** Bytes that a bulk instruction handles before the guest may be preempted again: with untouched pages, a piece takes a millisecond. */
 export const PIECE_BYTES = 1 << 20;
 /** Fuel of a piece. */
 const PIECE_FUEL = PIECE_BYTES >> 6;
 
-const I32 = 0x7f;
-const EMPTY_BLOCK = 0x40;
-const LOCAL_GET = 0x20;
-const LOCAL_SET = 0x21;
-const GLOBAL_GET = 0x23;
-const GLOBAL_SET = 0x24;
 const MEMORY_SIZE = 0x3f;
-const I32_CONST = 0x41;
 const I64_CONST = 0x42;
-const I32_LE_S = 0x4c;
 const I32_LE_U = 0x4d;
-const I32_GT_U = 0x4b;
 const I64_GT_U = 0x56;
 const I32_ADD = 0x6a;
-const I32_SUB = 0x6b;
 const I64_ADD = 0x7c;
 const I64_SHL = 0x86;
 const I64_EXTEND_I32_U = 0xad;
@@ -33,7 +37,8 @@ export const PIECES_TYPE = [0x60, 3, I32, I32, I32, 0];
 
 /**
  * Functions that a metered module calls instead of a long `memory.fill` or `memory.copy`. They work in pieces and take fuel for each,
- * because one instruction cannot be preempted. They leave a call that reaches outside of its memory to the instruction, which traps.
+ * because one instruction cannot be preempted. The meter has charged the whole size before the call; each piece but the last is charged again,
+ * so that the guest is preempted between them. They leave a call that reaches outside of its memory to the instruction, which traps.
  */
 export class BulkPieces {
   readonly #fuel: readonly number[];

@@ -46,6 +46,18 @@ export const BULK = {
   tableFill: 17,
 } as const;
 
+/** Opcodes and types of inserted code, which several files write. */
+export const LOCAL_GET = 0x20;
+export const LOCAL_SET = 0x21;
+export const GLOBAL_GET = 0x23;
+export const GLOBAL_SET = 0x24;
+export const I32_CONST = 0x41;
+export const I32_GT_U = 0x4b;
+export const I32_LE_S = 0x4c;
+export const I32_SUB = 0x6b;
+export const EMPTY_BLOCK = 0x40;
+export const I32 = 0x7f;
+
 /** One instruction, as the meter needs it. */
 export interface Instruction {
   opcode: number;

@@ -1,7 +1,7 @@
 import { leb, nameBytes, Reader, signedLeb, WasmError, Writer } from './binary.ts';
 import { BulkPieces, PIECES_TYPE } from './bulk-pieces.ts';
 import { type FunctionBody, readCallGraph } from './call-graph.ts';
-import { OP } from './instructions.ts';
+import { EMPTY_BLOCK, GLOBAL_GET, GLOBAL_SET, I32, I32_CONST, I32_LE_S, I32_SUB, OP } from './instructions.ts';
 import { readDefinitions } from './limits.ts';
 import { PIE_EXPORTS } from './names.ts';
 import { type BranchHints, type Checks, FunctionRewriter, GRANT } from './rewrite-function.ts';
@@ -17,14 +17,7 @@ import {
 } from './sections.ts';
 import { checkExportNames, readImports, readParameterCounts } from './types.ts';
 
-const I32 = 0x7f;
-const GLOBAL_GET = 0x23;
-const GLOBAL_SET = 0x24;
-const I32_CONST = 0x41;
 const I32_EQZ = 0x45;
-const I32_LE_S = 0x4c;
-const I32_SUB = 0x6b;
-const EMPTY_BLOCK = 0x40;
 
 export interface Metered {
   readonly bytes: Uint8Array;

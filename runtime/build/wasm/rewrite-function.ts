@@ -1,7 +1,22 @@
 import { leb, type Reader, signedLeb, WasmError, Writer } from './binary.ts';
 import { type BulkPieces, PIECE_BYTES } from './bulk-pieces.ts';
 import { skipLocals } from './call-graph.ts';
-import { BULK, type Instruction, OP, readInstruction } from './instructions.ts';
+import {
+  BULK,
+  EMPTY_BLOCK,
+  GLOBAL_GET,
+  GLOBAL_SET,
+  I32,
+  I32_CONST,
+  I32_GT_U,
+  I32_LE_S,
+  I32_SUB,
+  type Instruction,
+  LOCAL_GET,
+  LOCAL_SET,
+  OP,
+  readInstruction,
+} from './instructions.ts';
 import { PathLength } from './path-length.ts';
 
 /** Fuel that a function with loops takes at once and then counts down in a local, because a register is cheaper than a global. */
@@ -23,19 +38,9 @@ const ELEMENTS_SHIFT = 4;
 /** The same for locals, of 8 bytes: until V8 has optimised a function, each call sets its locals to zero. */
 const LOCALS_SHIFT = BYTES_SHIFT - 3;
 
-const I32 = 0x7f;
-const GLOBAL_GET = 0x23;
-const GLOBAL_SET = 0x24;
-const LOCAL_GET = 0x20;
-const LOCAL_SET = 0x21;
 const LOCAL_TEE = 0x22;
-const I32_CONST = 0x41;
 const I32_LT_S = 0x48;
-const I32_GT_U = 0x4b;
-const I32_LE_S = 0x4c;
-const I32_SUB = 0x6b;
 const I32_SHR_U = 0x76;
-const EMPTY_BLOCK = 0x40;
 
 /** Encoded indices that checks use. */
 export interface Checks {

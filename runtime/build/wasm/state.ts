@@ -1,6 +1,6 @@
 import { leb, nameBytes, Reader } from './binary.ts';
 import { skipLocals } from './call-graph.ts';
-import { BULK, type Instruction, OP, readInstruction } from './instructions.ts';
+import { BULK, I32, I32_CONST, type Instruction, OP, readInstruction } from './instructions.ts';
 import { skipExpression } from './limits.ts';
 import { PIE_EXPORTS, stateName } from './names.ts';
 import {
@@ -14,8 +14,6 @@ import {
 } from './sections.ts';
 import { readImports, skipValueType } from './types.ts';
 
-const I32 = 0x7f;
-const I32_CONST = 0x41;
 const TABLE_SET = 0x26;
 /** Types of globals whose values JavaScript can read and write: i32, i64, f32, f64. */
 const NUMBERS: ReadonlySet<number> = new Set([0x7f, 0x7e, 0x7d, 0x7c]);

@@ -1,21 +1,26 @@
 import type { JsonSchema } from '../input-schema.ts';
 
 /** Deepest nesting of schemas, unused ones included. */
-const MAX_SCHEMA_DEPTH = 64;
+export const MAX_SCHEMA_DEPTH = 64;
 
-const KEYWORDS_OF_ONE = [
-  ...['items', 'additionalItems', 'unevaluatedItems', 'contains', 'additionalProperties', 'unevaluatedProperties'],
-  ...['propertyNames', 'not', 'if', 'then', 'else'],
-];
-const KEYWORDS_OF_LISTS = ['prefixItems', 'allOf', 'anyOf', 'oneOf'];
-const KEYWORDS_OF_NAMED = [
-  '$defs',
-  'definitions',
-  'properties',
-  'patternProperties',
-  'dependentSchemas',
-  'dependencies',
-];
+/** Keywords whose values are schemas, lists of schemas, and objects of schemas by name. */
+export const SCHEMA_KEYWORDS = {
+  ofOne: [
+    'items',
+    'additionalItems',
+    'unevaluatedItems',
+    'contains',
+    'additionalProperties',
+    'unevaluatedProperties',
+    'propertyNames',
+    'not',
+    'if',
+    'then',
+    'else',
+  ],
+  ofLists: ['prefixItems', 'allOf', 'anyOf', 'oneOf'],
+  ofNamed: ['$defs', 'definitions', 'properties', 'patternProperties', 'dependentSchemas', 'dependencies'],
+} as const;
 
 /** A schema that cannot be used. The message names the reason. */
 export class SchemaError extends Error {
@@ -53,16 +58,17 @@ export class References {
     if (depth > MAX_SCHEMA_DEPTH) throw new SchemaError(`it is nested deeper than ${MAX_SCHEMA_DEPTH} schemas`);
     const resource = typeof schema.$id === 'string' && !schema.$id.startsWith('#') ? schema : around;
     this.#resources.set(schema, resource);
-    if (typeof schema.$anchor === 'string') {
+    for (const anchor of [schema.$anchor, schema.$dynamicAnchor]) {
+      if (typeof anchor !== 'string') continue;
       const anchors = this.#anchors.get(resource) ?? new Map<string, JsonSchema>();
-      this.#anchors.set(resource, anchors.set(schema.$anchor, schema));
+      this.#anchors.set(resource, anchors.set(anchor, schema));
     }
-    for (const keyword of KEYWORDS_OF_ONE) this.#walk(schema[keyword], resource, depth + 1);
-    for (const keyword of KEYWORDS_OF_LISTS) {
+    for (const keyword of SCHEMA_KEYWORDS.ofOne) this.#walk(schema[keyword], resource, depth + 1);
+    for (const keyword of SCHEMA_KEYWORDS.ofLists) {
       const list = schema[keyword];
       if (Array.isArray(list)) for (const inner of list) this.#walk(inner, resource, depth + 1);
     }
-    for (const keyword of KEYWORDS_OF_NAMED) {
+    for (const keyword of SCHEMA_KEYWORDS.ofNamed) {
       const named = schema[keyword];
       if (isObject(named)) for (const inner of Object.values(named)) this.#walk(inner, resource, depth + 1);
     }
@@ -86,9 +92,9 @@ export function isObject(value: unknown): value is JsonSchema {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** `$recursiveRef` (2019-09) means `$ref` in a schema that no other schema extends. */
-function referenceOf({ $ref, $recursiveRef }: JsonSchema): string | undefined {
-  const reference = $ref ?? $recursiveRef;
+/** `$recursiveRef` (2019-09) and `$dynamicRef` (2020-12) mean `$ref` in a schema that no other schema extends. */
+function referenceOf({ $ref, $recursiveRef, $dynamicRef }: JsonSchema): string | undefined {
+  const reference = $ref ?? $recursiveRef ?? $dynamicRef;
   return typeof reference === 'string' ? reference : undefined;
 }
 

@@ -147,6 +147,8 @@ describe('SchemaValidator', () => {
     [{ properties: { toString: { type: 'number' } } }, {}, 'none'],
     [{ patternProperties: { '^__': false } }, JSON.parse('{"__proto__": {"x": 1}}'), '/__proto__'],
     [{ format: 'constructor' }, 'x', 'none'],
+    [{ items: { $dynamicRef: '#n' }, $defs: { n: { $dynamicAnchor: 'n', type: 'number' } } }, [1, 'x'], '/1'],
+    [{ items: { $dynamicRef: '#/$defs/n' }, $defs: { n: { type: 'number' } } }, ['x'], '/0'],
   ];
   for (const [of, each, place] of faults) {
     it(`finds ${place} in ${JSON.stringify(each)} by ${JSON.stringify(of)}`, () => {
@@ -166,6 +168,7 @@ describe('SchemaValidator', () => {
     [{ $ref: '#/nowhere' }, /"#\/nowhere" leads to no schema/],
     [{ $ref: '#/__proto__' }, /leads to no schema/],
     [{ $ref: 'http://example.com/x' }, /leads out of the schema/],
+    [{ $dynamicRef: '#nowhere' }, /"#nowhere" leads to no schema/],
     [{ $ref: '#%zz' }, /wrong percent-encoding/],
     [{ pattern: '(?=a)' }, /"\(\?=a\)" looks ahead/],
     [{ anyOf: Array.from({ length: 101 }, (_, n) => ({ pattern: `${n}` })) }, /more than 100 different patterns/],

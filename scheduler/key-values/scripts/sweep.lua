@@ -4,7 +4,7 @@
   KEYS[1..5] see include/stored.lua
 
   ARGV[1..2] see include/stored.lua
-  ARGV[3] how many at most
+  ARGV[3] maximum number of keys to drop
   ARGV[4] see include/stored.lua
 
   Returns the number of dropped keys.

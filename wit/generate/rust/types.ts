@@ -70,7 +70,7 @@ function derived(type: NamedType): string[] {
   return hasDefault(type) ? [...all, 'Default'] : all;
 }
 
-/** True when a type has an evident empty value, which a field of a request may keep. */
+/** True when a type has a value that means "nothing", so that `Default` may be derived. */
 function hasDefault(type: WitType): boolean {
   switch (type.kind) {
     case 'record':

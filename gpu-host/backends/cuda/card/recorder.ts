@@ -15,7 +15,7 @@ import { rotaryFrequencies } from '../../rotary.ts';
 import { tensorPlaces } from '../weights.ts';
 import type { FixtureWriter } from './fixture-writer.ts';
 
-/** These constants must match `native/harness/fixture.h`. */
+/** `OPERATION` must match `OperationKind` of `native/harness/fixture.h`; the other constants must match `fixture.cu` beside it. */
 const MAGIC = 'PIEFIX02';
 const OPERATION = { case: 1, forward: 2, copy: 3, readPage: 4, writePage: 5, project: 6, score: 7, greedy: 8 } as const;
 const TENSOR_TYPE = { BF16: 0, F16: 1, F32: 2 } as const;
@@ -237,18 +237,16 @@ export class Recorder implements Backend {
     out.byteArray(mask === 'causal' ? new Uint8Array(0) : mask);
     out.array(writes);
     const top = wanted.kind === 'top' ? wanted : undefined;
+    const rows = wanted.kind === 'none' ? 0 : wanted.rows;
+    if (draws.length > 0 && draws.length !== rows)
+      throw new Error(`The reader expects as many draws as rows of output: ${rows}, not ${draws.length}.`);
     const flags =
       (wanted.kind === 'states' || top?.states ? FLAG.states : 0) |
       (top?.tokensOnly ? FLAG.tokensOnly : 0) |
       (sequence.attention ? FLAG.attention : 0) |
       (top?.allowed ? FLAG.allowed : 0) |
       (draws.length > 0 ? FLAG.draws : 0);
-    out.unsigned(
-      OUTPUT[wanted.kind],
-      wanted.kind === 'none' ? 0 : wanted.rows,
-      Math.min(top?.topK ?? 0, this.config.vocabularySize),
-      flags,
-    );
+    out.unsigned(OUTPUT[wanted.kind], rows, Math.min(top?.topK ?? 0, this.config.vocabularySize), flags);
     if (top?.allowed) out.array(top.allowed);
     for (const { temperature, topP, minP, seed, position } of draws) {
       out.float(temperature);

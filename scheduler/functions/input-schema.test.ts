@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { checkInputSchema } from './input-schema.ts';
+import { SCHEMA_KEYWORDS } from './schema/references.ts';
+
+/** A schema with this many objects nested within it. */
+function nested(depth: number): object {
+  let schema: object = { type: 'object' };
+  for (let i = 0; i < depth; i++) schema = { type: 'object', properties: { a: schema } };
+  return schema;
+}
+
+describe('checkInputSchema', () => {
+  it('accepts 64 nested schemas and refuses more', () => {
+    assert.deepEqual(checkInputSchema(nested(64)), []);
+    for (const depth of [65, 20_000])
+      assert.match(checkInputSchema(nested(depth))[0]?.message ?? '', /must not be nested deeper than 64 schemas/);
+  });
+
+  it('checks the schemas of every keyword that holds some', () => {
+    const { ofOne, ofLists, ofNamed } = SCHEMA_KEYWORDS;
+    const wrong = { type: 'text' };
+    const schemas = [
+      ...ofOne.map((keyword) => ({ [keyword]: wrong })),
+      ...ofLists.map((keyword) => ({ [keyword]: [wrong] })),
+      ...ofNamed.map((keyword) => ({ [keyword]: { a: wrong } })),
+    ];
+    for (const schema of schemas) {
+      const [fault] = checkInputSchema(schema);
+      assert.equal(fault?.path.at(-1), 'type', JSON.stringify(schema));
+    }
+  });
+
+  it('takes lists of property names in `dependencies`, as before 2019-09', () => {
+    assert.deepEqual(checkInputSchema({ dependencies: { a: ['b'], c: { type: 'object' } } }), []);
+    assert.deepEqual(checkInputSchema({ dependencies: { a: [1] } })[0]?.path, ['dependencies', 'a']);
+  });
+});
