@@ -47,8 +47,6 @@ const pulled = (model, next) => ({
 /** Arguments for tests that share one platform in one process. */
 const SHARED = [...tests(1), '--test-isolation=none'];
 
-/** Files of `test/e2e` with hundreds of invocations at once, or whose subject is the time that things take. */
-const HURRIED = 'flood|pressure|releases';
 /** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
 export const PLAIN =
   'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|waterfall|worker';
@@ -255,13 +253,7 @@ export const STEPS = [
     title: 'Tests of the whole',
     minutes: LONGER * 18,
     args: tests(3),
-    files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${HURRIED}|${PLAIN}).test.ts`],
-  },
-  {
-    title: 'Tests of the whole, one at a time',
-    minutes: LONGER * 18,
-    args: tests(1),
-    files: [`test/e2e/@(${HURRIED}).test.ts`],
+    files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${PLAIN}).test.ts`],
   },
 ];
 

@@ -63,7 +63,7 @@ export function describeTenants(get: () => Harness): void {
         [{ name: 'fine', latency: { firstTokenMs: 300 } }, '/latency/perTokenMs'],
         [{ name: 'fine', latency: { firstTokenMs: 0, perTokenMs: 40 } }, '/latency/firstTokenMs'],
         [{ name: 'fine', color: 'red' }, '/color'],
-        [7, '/'],
+        [7, ''],
       ] as const) {
         h.refused(await h.ask('/v1/tenants', post(body)), 'invalid-input', field);
       }
