@@ -4,6 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { parse as parseToml } from 'smol-toml';
 import { z } from 'zod';
+import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { ConfigError } from './config-error.ts';
 import { type IndexSettings, indexSchema, indexSettings } from './index-settings.ts';
 import { defaultHome, ROOT } from './install.ts';
@@ -136,27 +137,12 @@ const linkAddress = z
   })
   .refine((address) => Number(/:(\d+)$/.exec(address)?.[1] ?? 0) < 65_536, { error: 'must have a port below 65536' });
 
-const quotasSchema = z.strictObject({
-  requests_per_minute: quota,
-  requests_per_day: quota,
-  requests_per_month: quota,
-  tokens_per_minute: quota,
-  tokens_per_day: quota,
-  tokens_per_month: quota,
-  gpu_ms_per_minute: quota,
-  gpu_ms_per_day: quota,
-  gpu_ms_per_month: quota,
-  cpu_ms_per_minute: quota,
-  cpu_ms_per_day: quota,
-  cpu_ms_per_month: quota,
-  concurrent_invocations: quota,
-  latency_invocations: quota,
-  schedules: quota,
-  kv_pages: quota,
-  storage_bytes: quota,
-  redis_bytes: quota,
-  disk_bytes: quota,
-});
+/** Admission has a setting of its own for `waiting-invocations`. */
+const quotasSchema = z.strictObject(
+  Object.fromEntries(
+    QUOTA_NAMES.filter((name) => name !== 'waiting-invocations').map((name) => [name.replaceAll('-', '_'), quota]),
+  ),
+);
 
 /** The content of `pie.toml`. */
 export const fileSchema = z.strictObject({

@@ -3,15 +3,13 @@ import type { TenantLimit } from './calls.ts';
 import { err, type HandlerError, handlerError, type Outcome } from './errors.ts';
 import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import type { Link, LinkMember, Pending } from './link.ts';
-import { encodeCall, type Operation } from './operations.ts';
+import { encodeCall, knows, type Operation } from './operations.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
-import { ENCODED_VERSION, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST, STOPS_VERSION } from './wire.ts';
+import { ENCODED_VERSION, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
 
 /** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
 
-/** Operations of `STOPS_VERSION`: an earlier host would end the connection. */
-const STOPS: ReadonlySet<string> = new Set(['encode-stop', 'stop-queue']);
 /** Stands for an unknown limit, and is older than every limit that was read. */
 const UNKNOWN_LIMIT = { pages: null, readAt: 0 };
 const CLOSE_DEADLINE_MS = 30_000;
@@ -19,6 +17,10 @@ const CLOSE_DEADLINE_MS = 30_000;
 const MAX_UNSENT_BYTES = 4 * MAX_FRAME_BYTES;
 
 const UNREACHABLE = handlerError('unavailable', 'the GPU host cannot be reached');
+const UNKNOWN = handlerError(
+  'unsupported',
+  'the GPU host is of an earlier release of Pie, which does not have this call',
+);
 export const TOO_LARGE = handlerError(
   'limit-exceeded',
   `the call has more than ${MAX_FRAME_BYTES} bytes, or a list of more than ${MAX_LIST} items or ${MAX_ADDRESSES} addresses; split it`,
@@ -99,10 +101,13 @@ export class Issuer implements LinkMember {
     return this.#dead ?? (this.#writable() ? undefined : this.#lostError());
   }
 
-  /** Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. */
+  /**
+   * Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. A host of an
+   * earlier release goes without a call that it does not know: it computes a call that this one would have stopped to its end.
+   */
   send(queue: number, operation: Operation, id = 0): HandlerError | undefined {
     const link = this.#awake();
-    if (!link || (STOPS.has(operation.op) && link.version < STOPS_VERSION)) return undefined;
+    if (!link || !knows(link.version, operation)) return undefined;
     return this.#sent(link, queue, id, operation) ? undefined : TOO_LARGE;
   }
 
@@ -114,6 +119,7 @@ export class Issuer implements LinkMember {
   ask<T>(queue: number, operation: Operation, read: Answer<T>, issued?: (id: number) => void): Promise<Outcome<T>> {
     const link = this.#awake();
     if (!link) return Promise.resolve(err(this.#lostError()));
+    if (!knows(link.version, operation)) return Promise.resolve(err(UNKNOWN));
     const id = link.nextId();
     if (!this.#sent(link, queue, id, operation)) return Promise.resolve(err(TOO_LARGE));
     if (this.#dead) return Promise.resolve(err(this.#dead));
@@ -143,6 +149,7 @@ export class Issuer implements LinkMember {
   ): T | HandlerError {
     const link = this.#awake();
     if (!link) return this.#lostError();
+    if (!knows(link.version, operation)) return UNKNOWN;
     const id = link.nextId();
     if (!this.#sent(link, queue, id, operation)) return TOO_LARGE;
     if (this.#dead) return this.#dead;

@@ -6,14 +6,15 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
 import type { Versions } from '#scheduler/links/versions.ts';
-import { generate, must, Oracle, startTestHost } from '../testing/host.ts';
+import { GREEDY, generate, must, Oracle, startTestHost } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
 import { Link } from './link.ts';
-import { FRAME, HELLO_VERSION, PROTOCOL_VERSIONS, STOPS_VERSION } from './wire.ts';
+import { FRAME, HELLO_VERSION, PROTOCOL_VERSIONS } from './wire.ts';
 
 const BOTH: Versions = PROTOCOL_VERSIONS;
 const OLD: Versions = { oldest: BOTH.oldest, newest: BOTH.newest - 1 };
 const LATER: Versions = { oldest: BOTH.newest, newest: BOTH.newest + 1 };
+const OLDER: Versions = { oldest: 10, newest: 12 };
 const TOO_LATE: Versions = { oldest: BOTH.newest + 1, newest: BOTH.newest + 2 };
 
 /** The hello of a release that states no versions, byte for byte: a frame of version 10 and kind 1 with `{"processId":7}`. */
@@ -48,6 +49,7 @@ async function agreed(address: string, versions: Versions): Promise<number | str
 test('runtimes and GPU hosts of neighbouring releases work together, and both speak the newest version in common', async () => {
   const pairs = [
     [BOTH, BOTH, BOTH.newest],
+    [OLDER, BOTH, OLDER.newest],
     [OLD, BOTH, OLD.newest],
     [BOTH, OLD, OLD.newest],
     [LATER, BOTH, BOTH.newest],
@@ -65,9 +67,18 @@ test('runtimes and GPU hosts of neighbouring releases work together, and both sp
       assert.equal((await connection.stats()).models[0]?.name, 'tiny');
       // A host of an earlier version would end the connection.
       const queue = inferlet.createQueue('tiny');
+      const pages = must(inferlet.allocatePages(queue, 1));
+      const none = new Uint32Array();
+      const request = { token: 1, position: 0, pages, maxTokens: 2, sampler: GREEDY, stopTokens: none };
+      const changes = { frequency: 1, presence: 0, biasTokens: none, biasValues: new Float32Array(), chosen: none };
+      const run = inferlet.run(queue, { ...request, changes });
+      const chunk = await run.next();
+      if (version < 15) assert.equal(chunk.tag === 'err' && chunk.val.tag, 'unsupported');
+      else assert.equal(must(chunk).tokens.length > 0, true);
+      run.stop();
       inferlet.send(queue, { op: 'stop-queue' });
       const afterStop = generate(inferlet, queue, [1, 5], 2);
-      if (version < STOPS_VERSION) assert.equal((await afterStop).length, 2);
+      if (version < 13) assert.equal((await afterStop).length, 2);
       else await assert.rejects(afterStop, /has stopped the queue/);
       await inferlet.close();
     } finally {

@@ -4,15 +4,13 @@ import type { Versions } from '#scheduler/links/versions.ts';
 /**
  * Versions of the frames that this side speaks. Keep the last version beside a new one: machines are upgraded one after another. Version 11
  * brought hellos that state versions, 12 the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`. Version 14 brought the
- * operations that carry named pages from one host to another, and the tokens that encoders computed in frames `usage`.
+ * operations that carry named pages from one host to another, and the tokens that encoders computed in frames `usage`. Version 15 brought
+ * `start-run`.
  */
-export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 14 };
+export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 15 };
 
 /** First version with the frames `alive`. */
 export const ALIVE_VERSION = 12;
-
-/** First version with the operations that end a call before its result. A host of an earlier version computes such a call to its end. */
-export const STOPS_VERSION = 13;
 
 /** First version whose frames `usage` have the tokens that encoders computed. */
 export const ENCODED_VERSION = 14;

@@ -1,8 +1,8 @@
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { ExceededQuota } from '#scheduler/quotas/exceeded.ts';
-import { type QuotaName, quotaErrorCode } from '#scheduler/quotas/names.ts';
+import { ENDING_QUOTA_CODES, type EndingQuotaCode, type QuotaName, quotaErrorCode } from '#scheduler/quotas/names.ts';
 import type { Quotas } from '#scheduler/quotas/quotas.ts';
-import type { QuotaCode, Stop } from './stopping.ts';
+import type { Stop } from './stopping.ts';
 
 /** A counted quota that a running invocation used up. */
 export type MetQuota = Pick<ExceededQuota, 'quota' | 'limit' | 'resetsAt' | 'scope'>;
@@ -20,9 +20,9 @@ export async function tokenQuota(quotas: Pick<Quotas, 'status'>, job: Invocation
 }
 
 /** The failure code of an invocation that a quota ends. Other quotas, which end no running invocation, map to `quota-tokens`. */
-export function quotaCode(quota: QuotaName): QuotaCode {
+export function quotaCode(quota: QuotaName): EndingQuotaCode {
   const code = quotaErrorCode(quota);
-  return code === 'quota-gpu-time' || code === 'quota-cpu-time' ? code : 'quota-tokens';
+  return ENDING_QUOTA_CODES.find((ending) => ending === code) ?? 'quota-tokens';
 }
 
 /** The stop for an invocation that used up a quota; its message names the quota, its limit, and its reset time. */

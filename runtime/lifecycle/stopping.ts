@@ -1,6 +1,6 @@
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import type { StopReason } from '#scheduler/admission/job.ts';
-import type { FailureCode } from '#scheduler/invocations/types.ts';
+import type { EndingQuotaCode } from '#scheduler/quotas/names.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { patientTimer } from '../patient-timer.ts';
@@ -9,12 +9,9 @@ import { type GuestRun, LaunchError, type Launched } from './launch.ts';
 /** Grace for a stopping inferlet to send its last messages. */
 const STOP_GRACE_MS = 250;
 
-/** Failures of invocations that used up a quota while they ran. */
-export type QuotaCode = Extract<FailureCode, 'quota-tokens' | 'quota-gpu-time' | 'quota-cpu-time'>;
-
 /** A reason to stop, and the grace for the inferlet. */
 export interface Stop extends Omit<StopReason, 'code'> {
-  readonly code: StopReason['code'] | QuotaCode;
+  readonly code: StopReason['code'] | EndingQuotaCode;
   /** 250 by default. */
   readonly graceMs?: number;
   /** The origin of the stop, for readers of the error. */
@@ -84,4 +81,4 @@ export async function orStopped(
   return first;
 }
 
-const isQuota = (code: Stop['code']): code is QuotaCode => code.startsWith('quota-');
+const isQuota = (code: Stop['code']): code is EndingQuotaCode => code.startsWith('quota-');

@@ -1,5 +1,6 @@
 import type { Standing } from '../quarantine/policy.ts';
 import type { PageLimit, QuotaUse } from '../quotas/exceeded.ts';
+import { ENDING_QUOTA_CODES } from '../quotas/names.ts';
 
 /** States of an invocation. `waiting`: for the answer of a person. The last three are final. */
 export type InvocationStatus = 'queued' | 'running' | 'waiting' | 'succeeded' | 'failed' | 'cancelled';
@@ -16,9 +17,7 @@ export const FAILURE_CODES = [
   'cancelled',
   'superseded',
   'terminated',
-  'quota-tokens',
-  'quota-gpu-time',
-  'quota-cpu-time',
+  ...ENDING_QUOTA_CODES,
   'quota-pages',
   'quota-storage',
   'device-lost',

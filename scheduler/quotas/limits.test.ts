@@ -5,9 +5,10 @@ import fc from 'fast-check';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { toCounts } from '../usage/usage.ts';
 import { QuotaExceeded } from './exceeded.ts';
 import { changeFault, type DefaultLimits, MAX_LIMIT, resolveAll } from './limits.ts';
-import { countedPart, HELD, maybeOfFunction, QUOTA_NAMES, quotaErrorCode } from './names.ts';
+import { countedPart, countedUse, HELD, maybeOfFunction, QUOTA_NAMES, quotaErrorCode } from './names.ts';
 import { SPANS, spanNumber, spanStart, windowEnd, windowLength } from './windows.ts';
 
 const SEED = 20_261_120;
@@ -91,6 +92,19 @@ describe('limits', () => {
       ),
       { numRuns: process.env.PIE_TEST_ALL ? 60 : 20, seed: SEED },
     );
+  });
+
+  test('Lua and TypeScript compute the same use of every counted quota from the counts', async () => {
+    const kinds = [...new Set(QUOTA_NAMES.flatMap((quota) => countedPart(quota)?.counted ?? []))];
+    const script = `${COUNTERS}\nlocal used = {}
+      for i = 14, #ARGV do used[#used + 1] = string.format('%.17g', usedOf(ARGV[i], ARGV)) end
+      return used`;
+    const counts = fc.array(fc.nat(), { minLength: 13, maxLength: 13 });
+    for (const values of fc.sample(counts, { numRuns: 50, seed: SEED })) {
+      const used = (await redis.connect().eval(script, 0, ...values, ...kinds)) as string[];
+      const expected = kinds.map((kind) => countedUse(kind, toCounts(values)));
+      assert.deepEqual(used.map(Number), expected);
+    }
   });
 
   const step = fc.record({

@@ -1,3 +1,5 @@
+import type { UsageCounts } from '../usage/usage.ts';
+
 /** Windows of the counted quotas. Each begins with a minute, day or month of UTC. */
 export const QUOTA_WINDOWS = ['minute', 'day', 'month'] as const;
 export type QuotaWindow = (typeof QUOTA_WINDOWS)[number];
@@ -11,17 +13,35 @@ interface Described {
   readonly unit: 'count' | 'milliseconds' | 'bytes';
 }
 
+interface CountedAmount extends Described {
+  /** The use of the amount, from the counters of a window. */
+  use(counts: UsageCounts): number;
+}
+
 /**
  * Amounts counted in windows. Each has a quota per minute, per day and per month. `tokens` are sampled tokens, and embedded ones that no cache
- * had. `include/limits.lua` repeats the names; `countedUse` computes an amount from the counters of usage.
+ * had. `include/limits.lua` repeats the names, and `include/counters.lua` computes the same use.
  */
 const COUNTED = {
-  requests: { code: 'quota-requests', label: 'Requests', unit: 'count' },
-  tokens: { code: 'quota-tokens', label: 'Tokens', unit: 'count' },
-  'gpu-ms': { code: 'quota-gpu-time', label: 'GPU time', unit: 'milliseconds' },
-  'cpu-ms': { code: 'quota-cpu-time', label: 'CPU time', unit: 'milliseconds' },
-} as const satisfies Record<string, Described>;
+  requests: { code: 'quota-requests', label: 'Requests', unit: 'count', use: ({ requests }) => requests },
+  tokens: {
+    code: 'quota-tokens',
+    label: 'Tokens',
+    unit: 'count',
+    use: ({ inputTokens, cachedTokens, outputTokens }) => Math.max(0, inputTokens - cachedTokens) + outputTokens,
+  },
+  'gpu-ms': { code: 'quota-gpu-time', label: 'GPU time', unit: 'milliseconds', use: ({ gpuMs }) => gpuMs },
+  'cpu-ms': { code: 'quota-cpu-time', label: 'CPU time', unit: 'milliseconds', use: ({ cpuMs }) => cpuMs },
+} as const satisfies Record<string, CountedAmount>;
 export type Counted = keyof typeof COUNTED;
+
+type CountedCode = (typeof COUNTED)[Counted]['code'];
+/** Code of a counted quota that ends running invocations when it is used up. */
+export type EndingQuotaCode = Exclude<CountedCode, 'quota-requests'>;
+const endsRunning = (code: CountedCode): code is EndingQuotaCode => code !== 'quota-requests';
+export const ENDING_QUOTA_CODES = Object.values(COUNTED)
+  .map(({ code }) => code)
+  .filter(endsRunning);
 
 /**
  * Held amounts. `latency-invocations` are open invocations with granted latency targets; without this quota, no targets are granted.
@@ -65,6 +85,11 @@ export function countedPart(quota: QuotaName): { readonly counted: Counted; read
   return match === null ? null : { counted: match[1] as Counted, window: match[2] as QuotaWindow };
 }
 
+/** The use of a counted quota in a window. */
+export function countedUse(counted: Counted, counts: UsageCounts): number {
+  return COUNTED[counted].use(counts);
+}
+
 /** True for quotas that may be set for one function; the others apply to the tenant as a whole. */
 export function maybeOfFunction(quota: QuotaName): boolean {
   return countedPart(quota) !== null || quota === 'concurrent-invocations';
@@ -76,7 +101,7 @@ function described(quota: QuotaName): Described & { readonly code: QuotaErrorCod
   return part === null ? HELD_AMOUNTS[quota as Held] : COUNTED[part.counted];
 }
 
-export type QuotaErrorCode = (typeof COUNTED)[Counted]['code'] | (typeof HELD_AMOUNTS)[Held]['code'];
+export type QuotaErrorCode = CountedCode | (typeof HELD_AMOUNTS)[Held]['code'];
 
 export function quotaErrorCode(quota: QuotaName): QuotaErrorCode {
   return described(quota).code;

@@ -17,7 +17,7 @@ import {
   resolveAll,
   settingField,
 } from './limits.ts';
-import { type Counted, countedPart, type Held, isQuotaName, QUOTA_WINDOWS, type QuotaName } from './names.ts';
+import { countedPart, countedUse, type Held, isQuotaName, QUOTA_WINDOWS, type QuotaName } from './names.ts';
 import { spanNumber } from './windows.ts';
 
 /** A limit, its use, and where the limit comes from. */
@@ -225,20 +225,6 @@ function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: n
   // A tenant's invocations beyond its concurrency limit wait, in the queue or on their way to a runtime.
   if (quota !== 'waiting-invocations' || concurrent === null) return holds;
   return Math.max(0, held['concurrent-invocations'] + holds - concurrent);
-}
-
-/** The use of a counted quota in a window. */
-export function countedUse(counted: Counted, counts: UsageCounts): number {
-  switch (counted) {
-    case 'requests':
-      return counts.requests;
-    case 'tokens':
-      return Math.max(0, counts.inputTokens - counts.cachedTokens) + counts.outputTokens;
-    case 'gpu-ms':
-      return counts.gpuMs;
-    case 'cpu-ms':
-      return counts.cpuMs;
-  }
 }
 
 function defaultsOf(fields: Readonly<Record<string, string>>): DefaultLimits {

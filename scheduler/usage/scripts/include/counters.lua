@@ -161,12 +161,22 @@ local function countInMinute(account, now, field)
   redis.call('PEXPIRE', key, KEPT_MS.minute)
 end
 
--- The use of a quota of that kind in these counts.
-local function usedOf(kind, counts)
-  if kind == 'requests' then
+-- The use of the quotas of each kind (COUNTED of limits.lua), from counts. `countedUse` of names.ts computes the same.
+local USED = {
+  requests = function(counts)
     return counts[REQUESTS]
-  elseif kind == 'tokens' then
+  end,
+  tokens = function(counts)
     return math.max(0, counts[INPUT_TOKENS] - counts[CACHED_TOKENS]) + counts[OUTPUT_TOKENS]
-  end
-  return counts[kind == 'gpu-ms' and GPU_US or CPU_US] / 1000
+  end,
+  ['gpu-ms'] = function(counts)
+    return counts[GPU_US] / 1000
+  end,
+  ['cpu-ms'] = function(counts)
+    return counts[CPU_US] / 1000
+  end,
+}
+
+local function usedOf(kind, counts)
+  return USED[kind](counts)
 end
