@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -128,7 +129,8 @@ export class DurableNames {
     const removal: Removal = { claim: owner.claim, owner: copy.access?.owner ?? null };
     const mark = isAway ? [removalField(name, owner.host), formatRemoval(removal)] : ['', ''];
     const args = [fieldOf(name), format(owner), copyField(name), formatCopy(copy), ...mark];
-    return (await this.#store.script(SCRIPTS.remove, this.#keys(name), args)) === 1;
+    const keys = [...this.#keys(name), this.#store.keys.reply(randomUUID())];
+    return (await this.#store.script(SCRIPTS.remove, keys, args)) === 1;
   }
 
   /** Forgets a copy whose name has other content, or none; false when the name has another copy now. */

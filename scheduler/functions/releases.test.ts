@@ -390,6 +390,18 @@ describe('releases', () => {
     assert.equal((await functions.versions(TENANT, 'resent')).length, 1);
   });
 
+  test('the removal of an alias that the connection sends twice gets its first reply', async (t) => {
+    await deploy('unaliased', { alias: 'canary' });
+    const { releases, store } = scheduler;
+    const script = store.script.bind(store);
+    t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
+      await script(...call);
+      return script(...call);
+    });
+    assert.equal(await releases.remove(TENANT, 'unaliased', 'canary'), true);
+    assert.equal(await releases.remove(TENANT, 'unaliased', 'canary'), false);
+  });
+
   test('deployed functions are listed for all tenants, and a tag makes no version served', async () => {
     const a = await deploy('seen', undefined, 'other');
     const b = await deploy('seen', { alias: null, tag: 'v2' }, 'other');

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -37,7 +38,8 @@ export class Control {
    */
   async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
-    const reply = await this.#store.script(CANCEL, keys, [...args, reason, errorData('cancelled', reason)]);
+    const own = [...keys, this.#store.keys.reply(randomUUID())];
+    const reply = await this.#store.script(CANCEL, own, [...args, reason, errorData('cancelled', reason)]);
     const [outcome] = Array.isArray(reply) ? reply : [];
     if (outcome === 'requested' || outcome === 'cancelled' || outcome === 'ended' || outcome === 'unknown')
       return outcome;
