@@ -176,17 +176,17 @@ test('a tenant with as many unfinished builds as it may have gets another one wh
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
   const worker = scheduler.createBuildWorker({ build: async () => DONE });
   const ask = (tenant: string) => scheduler.builds.request({ tenant, name: 'story', componentHash: 'x', memoryMb: 1 });
-  const { redis: store, keys } = scheduler.store;
+  const { redis: client, keys } = scheduler.store;
   const until = scheduler.store.clock() + 60_000;
   const flood = Array.from({ length: MAX_TENANT_BUILDS }, (_, i) => [`flood-${i}`, `flood ${i} ${until}`] as const);
   try {
     worker.start();
-    await store.hset(keys.buildTurns, Object.fromEntries(flood));
+    await client.hset(keys.buildTurns, Object.fromEntries(flood));
     const refused = await ask('flood');
     assert.equal(!refused.ok && refused.code, 'too-many-requests');
-    assert.equal(await store.hlen(keys.buildTurns), MAX_TENANT_BUILDS, 'the refused build has left nothing');
+    assert.equal(await client.hlen(keys.buildTurns), MAX_TENANT_BUILDS, 'the refused build has left nothing');
     assert.deepEqual(await ask('acme'), DONE);
-    await store.hdel(keys.buildTurns, 'flood-0');
+    await client.hdel(keys.buildTurns, 'flood-0');
     assert.deepEqual(await ask('flood'), DONE);
   } finally {
     await worker.close();

@@ -153,7 +153,7 @@ export class Removals {
     return this.draining(tenant, name);
   }
 
-  /** Deletes those that have drained. Returns the number of versions and of cancels. */
+  /** Deletes the versions that have drained. Returns the number of versions and of cancels. */
   async #finish(removed: readonly FunctionVersion[], cancel: (version: string) => boolean): Promise<number> {
     let steps = removed.length;
     for (const version of removed) {

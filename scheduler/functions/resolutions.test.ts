@@ -73,7 +73,7 @@ describe('resolutions', () => {
     return version;
   }
 
-  /** Submits as a gateway does. @returns the version that runs and its owner, or null */
+  /** Submits as a gateway does. @returns the version that runs, or null */
   async function invoke({ resolutions, submit, invocations }: Wired, tenant: string, reference = '', name = NAME) {
     const id = await resolutions.submit(tenant, name, reference, {
       check: () => undefined,
