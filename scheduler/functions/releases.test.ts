@@ -14,6 +14,7 @@ import {
   servedVersions,
   versionOf,
 } from './functions.ts';
+import { Removals } from './removals.ts';
 import type { FunctionVersion } from './types.ts';
 
 const TENANT = 'default';
@@ -400,6 +401,20 @@ describe('releases', () => {
     });
     assert.equal(await releases.remove(TENANT, 'unaliased', 'canary'), true);
     assert.equal(await releases.remove(TENANT, 'unaliased', 'canary'), false);
+  });
+
+  test('a version that is gone is reported although the script that deletes it is sent twice', async (t) => {
+    const { name } = await deploy('reported');
+    const { store } = scheduler;
+    const gone: string[] = [];
+    const onGone = async (version: FunctionVersion) => void gone.push(version.name);
+    const script = store.script.bind(store);
+    t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
+      await script(...call);
+      return script(...call);
+    });
+    await new Removals({ store, cancel: async () => undefined, onGone }).removeFunction(TENANT, name);
+    assert.deepEqual(gone, [name]);
   });
 
   test('deployed functions are listed for all tenants, and a tag makes no version served', async () => {

@@ -182,7 +182,8 @@ export class Removals {
         ...[keys.account(tenant), `${name}@${version.version}`],
       ],
     );
-    if (reply === 1) await this.#options.onGone?.(version);
+    // Also when it was gone before: the process that deleted it may have died, or lost the reply.
+    if (reply !== 0) await this.#options.onGone?.(version);
   }
 
   /** Returns the number of cancels. */

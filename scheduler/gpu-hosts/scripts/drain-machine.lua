@@ -4,6 +4,7 @@
   KEYS[1] drained hosts and machines (hash)
   KEYS[2] registered runtimes (hash)
   KEYS[3] channel of changes
+  KEYS[4] the reply to this call, see ../../store/scripts/once.lua
   ARGV[1] prefix of every key
   ARGV[2] name of the machine
   ARGV[3] its entry among the drained
@@ -11,8 +12,13 @@
   ARGV[5] note on the drain, as JSON text
   ARGV[6…] names of its GPU hosts
 
-  Returns 1 drained, 2 it was drained already, -1 it is the last machine with a runtime or a GPU host.
+  Returns 1 drained, 2 it was drained already, -1 no other runtime with a GPU host would be left undrained.
 ]]
+--- @include "../../store/scripts/once.lua"
+local answered = answeredBefore(KEYS[4])
+if answered then
+  return answered
+end
 if redis.call('HEXISTS', KEYS[1], ARGV[3]) == 1 then
   return 2
 end
@@ -47,4 +53,4 @@ for i = 6, #ARGV do
   redis.call('HSET', KEYS[1], ARGV[i], ARGV[5])
 end
 redis.call('PUBLISH', KEYS[3], ARGV[2])
-return 1
+return answerOnce(KEYS[4], 1)
