@@ -3,7 +3,6 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { AdmissionPolicy, DEFAULT_RESERVE, type Demand, MAX_OVERTAKEN } from './policy.ts';
 
-/** No bound. */
 const MANY = 1_000_000;
 
 describe('admission of invocations with latency targets', () => {

@@ -50,7 +50,6 @@ describe('admission over several GPU hosts', () => {
     await scheduler.store.redis.flushall();
     await scheduler.close();
   }
-  /** Submits `count` invocations of a tenant and returns their ids. */
   async function submitted(tenant: string, count: number, pages: number): Promise<string[]> {
     const ids: string[] = [];
     for (let i = 0; i < count; i++) {

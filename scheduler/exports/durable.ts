@@ -71,7 +71,7 @@ export class DurableNames {
     return (await this.folder()) ?? folder;
   }
 
-  /** The copy of a name, whatever the name's content is now, and the removal that a host must still make; null when there is none. */
+  /** The noted copy of a name, perhaps of earlier content, and the removal that a host must still make; each null when there is none. */
   async look(
     name: OwnedName,
     host: string,
@@ -133,7 +133,7 @@ export class DurableNames {
     return (await this.#store.script(SCRIPTS.remove, keys, args)) === 1;
   }
 
-  /** Forgets a copy whose name has other content, or none; false when the name has another copy now. */
+  /** Forgets the copy of a name that has other content now, or none. Returns false when another copy is noted. */
   async drop(name: OwnedName, copy: DurableCopy): Promise<boolean> {
     return (await this.#store.script(SCRIPTS.drop, [this.#key(name)], [copyField(name), formatCopy(copy)])) === 1;
   }

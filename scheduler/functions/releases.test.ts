@@ -269,7 +269,7 @@ describe('releases', () => {
     );
   });
 
-  test("all of a tenant's versions are found, and the removals of all tenants are not read for that", async (t) => {
+  test("all of a tenant's versions are found without reading the removals of all tenants", async (t) => {
     const { store, functions, removals, invocations } = scheduler;
     const [a, b, c] = [await deploy('drains'), await deploy('drains'), await deploy('whole')];
     const running = [await begin(a), await begin(c)];
@@ -426,7 +426,6 @@ describe('releases', () => {
     assert.deepEqual(servedVersions(found), [a]);
   });
 
-  /** Keys that still hold data of a function. */
   async function leftOf(name: string, versions: readonly FunctionVersion[]): Promise<string[]> {
     const { redis: client, keys } = scheduler.store;
     const of = await client.keys(`${keys.function(TENANT, name)}*`);

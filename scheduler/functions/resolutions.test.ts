@@ -213,7 +213,7 @@ describe('resolutions', () => {
     }
   });
 
-  test('check a version again before they refuse it because of a cached one', async () => {
+  test('ask Redis for the version before they refuse a request because of a cached one', async () => {
     const [operator, gateway] = await schedulers(2);
     assert.ok(operator && gateway);
     const old = await deploy(operator, 'default', 0);

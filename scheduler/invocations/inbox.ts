@@ -173,7 +173,6 @@ export class Inbox {
   }
 }
 
-/** Adds a name, and drops the oldest one past `MAX_REMEMBERED`. */
 function remember(names: Set<string>, name: string): void {
   names.delete(name);
   names.add(name);

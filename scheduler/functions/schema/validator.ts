@@ -83,7 +83,6 @@ function compiled(source: string): Pattern {
   }
 }
 
-/** One check of one value. */
 class Run {
   readonly #references: References | null;
   readonly #patterns: ReadonlyMap<string, Pattern>;
@@ -404,7 +403,6 @@ function other(place: Place | null, message: string): Fault {
 /** Texts of the schema's lists and objects: under `contains` or `anyOf` each item of a value makes the same message. */
 const TEXTS = new WeakMap<object, string>();
 
-/** A value of the schema as text for an error message. */
 function told(value: unknown): string {
   return toldOnce(value, (all) => (typeof all === 'string' ? all : JSON.stringify(all)));
 }
