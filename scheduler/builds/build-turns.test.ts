@@ -195,6 +195,41 @@ test('a tenant with as many unfinished builds as it may have gets another one wh
   }
 });
 
+test('a build whose gateway has died does not begin', async () => {
+  const scheduler = openTestScheduler(redis);
+  const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
+  const begun: string[] = [];
+  const worker = scheduler.createBuildWorker({
+    build: async ({ tenant }) => {
+      begun.push(tenant);
+      return DONE;
+    },
+  });
+  const { redis: client, keys } = scheduler.store;
+  const ask = (tenant: string, signal?: AbortSignal) =>
+    scheduler.builds.request(
+      { tenant, name: 'story', componentHash: 'x', memoryMb: 1 },
+      signal === undefined ? {} : { signal },
+    );
+  const gone = new AbortController();
+  try {
+    const lost = ask('lost', gone.signal);
+    const queued = async () => (await client.zcard(`${keys.bull}:builds:prioritized`)) === 1;
+    await eventually(queued, 'the build is queued');
+    // As if the deadline of the gateway's turn had passed.
+    await client.del(keys.buildTurns);
+    worker.start();
+    assert.deepEqual(await ask('acme'), DONE);
+    assert.deepEqual(begun, ['acme']);
+    gone.abort();
+    await lost;
+  } finally {
+    await worker.close();
+    await lease.release();
+    await scheduler.close();
+  }
+});
+
 test('another runtime takes over the build of a runtime that died', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
