@@ -57,8 +57,8 @@ import { Webhooks, type WebhooksOptions } from './webhooks/webhooks.ts';
 
 export interface SchedulerOptions extends StoreOptions {
   /**
-   * Opens a connection with `connectionOptions()`. The scheduler has one for commands, one for subscriptions, one for build requests and one
-   * for each worker, and in a runtime two more (see `Vital`).
+   * Opens a connection with `connectionOptions()`. The scheduler has one for commands, one for subscriptions, one for build requests, one for
+   * schedules and one for each worker, and in a runtime two more (see `Vital`).
    */
   readonly connect: () => Redis;
   readonly retention?: Partial<Retention>;

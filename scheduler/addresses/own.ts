@@ -8,8 +8,8 @@ const KEPT_MS = 5000;
 export type ReadInterfaces = () => ReturnType<typeof networkInterfaces>;
 
 /**
- * The addresses of this machine. A machine may have a public one, on which its services answer connections from inside that its firewall
- * refuses from outside.
+ * The addresses of this machine, which tenants may not reach: on a public one, services may answer connections from the machine itself that its
+ * firewall refuses from outside.
  */
 export class OwnAddresses {
   readonly #read: ReadInterfaces;

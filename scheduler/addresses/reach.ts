@@ -45,10 +45,10 @@ export class Reach {
   readonly #lookup: Lookup | undefined;
   readonly #own: OwnAddresses;
 
-  constructor({ privateHosts = [], option = '[http] private_hosts', lookup: own, interfaces }: ReachOptions = {}) {
+  constructor({ privateHosts = [], option = '[http] private_hosts', lookup: resolve, interfaces }: ReachOptions = {}) {
     this.#privateHosts = privateHosts;
     this.#option = option;
-    this.#lookup = own;
+    this.#lookup = resolve;
     this.#own = new OwnAddresses(interfaces);
   }
 

@@ -1,7 +1,7 @@
 import { endingArguments, errorData } from '../invocations/ending.ts';
+import { unexpected } from '../invocations/replies.ts';
 import type { Retention } from '../invocations/retention.ts';
 import { type FailureCode, MAX_ATTEMPTS } from '../invocations/types.ts';
-import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
@@ -129,14 +129,13 @@ export class ActiveJobs {
       case 'not-held':
         return reply;
       default:
-        throw new StoreError('store-corrupt', `leave-active answered ${JSON.stringify(reply)}.`);
+        throw unexpected('leave-active', reply);
     }
   }
 }
 
 /** Splits a list of the script orphans into rows of `width` values. */
 function rows(reply: unknown, width: number): string[][] {
-  if (!Array.isArray(reply))
-    throw new StoreError('store-corrupt', `The script orphans answered ${JSON.stringify(reply)}.`);
+  if (!Array.isArray(reply)) throw unexpected('orphans', reply);
   return Array.from({ length: reply.length / width }, (_, i) => reply.slice(width * i, width * (i + 1)).map(String));
 }

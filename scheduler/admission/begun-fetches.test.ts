@@ -96,7 +96,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
   const reaches = (scheduler: Scheduler, id: string, wanted: string) =>
     eventually(async () => (await status(scheduler, id)) === wanted, `the invocation is ${wanted}`);
 
-  test('the run gets the outcome; those past the bound begin later', async () => {
+  test('a run gets the outcome of its attempt; attempts past the bound begin later', async () => {
     const { scheduler, runs, stream, close } = await start(1);
     // Keeps the runtime from a second fetch until three jobs wait.
     stream().pause();
@@ -227,7 +227,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('a message that is sent twice does not lose the fetch behind it', async () => {
+  test('a receipt that is sent twice does not lose the fetch behind it', async () => {
     const { scheduler, runs, hooks, stream, close } = await start();
     hooks.fetched = () => {
       hooks.fetched = () => undefined;

@@ -3,7 +3,6 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { AdmissionPolicy, DEFAULT_RESERVE, type Demand, MAX_OVERTAKEN } from './policy.ts';
 
-/** No bound. */
 const MANY = 1_000_000;
 
 describe('admission of invocations with latency targets', () => {
@@ -23,7 +22,7 @@ describe('admission of invocations with latency targets', () => {
     assert.deepEqual(policy.onTheirWay, ['live', ...onTheirWay]);
   });
 
-  test('a large head that they displace repeatedly starts after a bounded number of overtakings', () => {
+  test('a large head that invocations with targets displace repeatedly starts after a bounded number of overtakings', () => {
     const policy = new AdmissionPolicy({ slots: 100, starts: MANY, reserve: 0, pages: { m: 16 } });
     let running: string[] = [];
     let displaced = 0;
@@ -48,7 +47,7 @@ describe('admission of invocations with latency targets', () => {
     assert.ok(displaced > MAX_OVERTAKEN, 'it was displaced');
   });
 
-  test('an ordinary invocation of their tenant runs beside them or starts when one of them ends', () => {
+  test('an ordinary invocation runs beside those of its tenant with targets, or starts when one of them ends', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 4 }),

@@ -24,7 +24,6 @@ async function offering(context: TestContext, room: Parameters<typeof offer>[1])
 
 const limits = (memoryMb: number) => ({ ...TEST_LIMITS, memoryMb });
 
-/** Submits `count` invocations and returns their ids. */
 async function submit(scheduler: Scheduler, count: number, options: Partial<Submission>): Promise<string[]> {
   const submitted: string[] = [];
   for (let i = 0; i < count; i++) submitted.push((await scheduler.submit(submission(options))).id);

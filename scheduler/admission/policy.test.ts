@@ -12,7 +12,6 @@ import {
 } from './policy.ts';
 import { anyCapacity, anyOrder, Player } from './testing/history.ts';
 
-/** No bound. */
 const MANY = 1_000_000;
 
 const sum = (demands: Iterable<Demand>, model: string): number =>

@@ -50,7 +50,6 @@ describe('admission over several GPU hosts', () => {
     await scheduler.store.redis.flushall();
     await scheduler.close();
   }
-  /** Submits `count` invocations of a tenant and returns their ids. */
   async function submitted(tenant: string, count: number, pages: number): Promise<string[]> {
     const ids: string[] = [];
     for (let i = 0; i < count; i++) {
@@ -159,7 +158,7 @@ describe('admission over several GPU hosts', () => {
           const part = (held + pages) / (sizes[host] ?? 0);
           return held === 0 ? Math.min(1, part) : part;
         };
-        // Each invocation has its own tenant, so that it becomes the head of a line at once.
+        // Each invocation has its own tenant, so that it becomes the head of a queue at once.
         const record = submission({ tenant: `t${i}`, expectedPages: pages, ...(i % 3 === 0 && { affinity: 'talk' }) });
         const affinity = i % 3 === 0 ? affinityKey(`t${i}`, 'talk') : undefined;
         const key = chosenKey({ id: record.id, affinity }, hosts, crowding);

@@ -176,18 +176,53 @@ test('a tenant with as many unfinished builds as it may have gets another one wh
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
   const worker = scheduler.createBuildWorker({ build: async () => DONE });
   const ask = (tenant: string) => scheduler.builds.request({ tenant, name: 'story', componentHash: 'x', memoryMb: 1 });
-  const { redis: store, keys } = scheduler.store;
+  const { redis: client, keys } = scheduler.store;
   const until = scheduler.store.clock() + 60_000;
   const flood = Array.from({ length: MAX_TENANT_BUILDS }, (_, i) => [`flood-${i}`, `flood ${i} ${until}`] as const);
   try {
     worker.start();
-    await store.hset(keys.buildTurns, Object.fromEntries(flood));
+    await client.hset(keys.buildTurns, Object.fromEntries(flood));
     const refused = await ask('flood');
     assert.equal(!refused.ok && refused.code, 'too-many-requests');
-    assert.equal(await store.hlen(keys.buildTurns), MAX_TENANT_BUILDS, 'the refused build has left nothing');
+    assert.equal(await client.hlen(keys.buildTurns), MAX_TENANT_BUILDS, 'the refused build has left nothing');
     assert.deepEqual(await ask('acme'), DONE);
-    await store.hdel(keys.buildTurns, 'flood-0');
+    await client.hdel(keys.buildTurns, 'flood-0');
     assert.deepEqual(await ask('flood'), DONE);
+  } finally {
+    await worker.close();
+    await lease.release();
+    await scheduler.close();
+  }
+});
+
+test('a build whose gateway has died does not begin', async () => {
+  const scheduler = openTestScheduler(redis);
+  const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
+  const begun: string[] = [];
+  const worker = scheduler.createBuildWorker({
+    build: async ({ tenant }) => {
+      begun.push(tenant);
+      return DONE;
+    },
+  });
+  const { redis: client, keys } = scheduler.store;
+  const ask = (tenant: string, signal?: AbortSignal) =>
+    scheduler.builds.request(
+      { tenant, name: 'story', componentHash: 'x', memoryMb: 1 },
+      signal === undefined ? {} : { signal },
+    );
+  const gone = new AbortController();
+  try {
+    const lost = ask('lost', gone.signal);
+    const queued = async () => (await client.zcard(`${keys.bull}:builds:prioritized`)) === 1;
+    await eventually(queued, 'the build is queued');
+    // As if the deadline of the gateway's turn had passed.
+    await client.del(keys.buildTurns);
+    worker.start();
+    assert.deepEqual(await ask('acme'), DONE);
+    assert.deepEqual(begun, ['acme']);
+    gone.abort();
+    await lost;
   } finally {
     await worker.close();
     await lease.release();

@@ -61,7 +61,7 @@ describe('builds and deployments', () => {
     );
   });
 
-  test('a build that breaks off tells its requester no path of the machine, and the log all of it', async () => {
+  test('a build that breaks off tells its requester no path of the machine; the log has the whole error', async () => {
     const logged: string[] = [];
     await withBuilder(
       async ({ name }) => {

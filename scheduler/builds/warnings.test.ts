@@ -40,6 +40,11 @@ describe('warnings of a deploy', () => {
       { manifest: { name: 'story', model: ['plain', 'minilm'] }, encoders: ['minilm'] },
       null,
     ],
+    [
+      'no warning for an encoder without a model',
+      { manifest: { name: 'story', model: 'minilm' }, models: [], encoders: ['minilm'] },
+      null,
+    ],
     ['no models at all', { models: [], imports: ['introspect'] }, /^No GPU host serves a model now/],
     [
       'more pages than any model has',

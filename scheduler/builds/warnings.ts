@@ -49,7 +49,7 @@ export function deployWarnings({
   const causal = named.filter((name) => !encoders.includes(name));
   const usable = named.length === 0 ? offered : offered.filter(({ name }) => named.includes(name));
   return [
-    ...unknownModels(causal, offered),
+    ...(named.length > 0 && causal.length === 0 ? [] : unknownModels(causal, offered)),
     ...missingTraits(imports, usable),
     ...pagesAbove(manifest, usable),
     ...unknownFunctions(manifest, functions),

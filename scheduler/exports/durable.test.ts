@@ -81,6 +81,20 @@ describe('durable names', () => {
     assert.deepEqual(await durable.look(names[0]!, 'east'), { copy: null, removal: null });
   });
 
+  test('a claim and a removal that the connection sends twice get their first reply', async (t) => {
+    const { durableNames: durable, nameOwners: owners, store } = scheduler;
+    const script = store.script.bind(store);
+    t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
+      await script(...call);
+      return script(...call);
+    });
+    const name = named('e', 'n');
+    assert.equal(await owners.claim(name, owner('1'), null), null);
+    await durable.keep(name, owner('1'), copy('1'), bounds);
+    assert.equal(await durable.remove(name, owner('1'), copy('1'), false), true);
+    assert.equal(await durable.remove(name, owner('1'), copy('1'), false), false);
+  });
+
   test('the platform has one folder for all processes', async () => {
     const opened = ['one', 'one', 'two'].map((prefix) => openTestScheduler(redis, { prefix }));
     const made = ['a', 'b', 'c'].map((digit) => digit.repeat(32));

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -70,7 +71,7 @@ export class DurableNames {
     return (await this.folder()) ?? folder;
   }
 
-  /** The copy of a name, whatever the name's content is now, and the removal that a host must still make; null when there is none. */
+  /** The noted copy of a name, perhaps of earlier content, and the removal that a host must still make; each null when there is none. */
   async look(
     name: OwnedName,
     host: string,
@@ -128,10 +129,11 @@ export class DurableNames {
     const removal: Removal = { claim: owner.claim, owner: copy.access?.owner ?? null };
     const mark = isAway ? [removalField(name, owner.host), formatRemoval(removal)] : ['', ''];
     const args = [fieldOf(name), format(owner), copyField(name), formatCopy(copy), ...mark];
-    return (await this.#store.script(SCRIPTS.remove, this.#keys(name), args)) === 1;
+    const keys = [...this.#keys(name), this.#store.keys.reply(randomUUID())];
+    return (await this.#store.script(SCRIPTS.remove, keys, args)) === 1;
   }
 
-  /** Forgets a copy whose name has other content, or none; false when the name has another copy now. */
+  /** Forgets the copy of a name that has other content now, or none. Returns false when another copy is noted. */
   async drop(name: OwnedName, copy: DurableCopy): Promise<boolean> {
     return (await this.#store.script(SCRIPTS.drop, [this.#key(name)], [copyField(name), formatCopy(copy)])) === 1;
   }

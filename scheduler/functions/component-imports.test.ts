@@ -16,9 +16,22 @@ test('importedInterfaces finds the interfaces of the contract among other import
     ...imports('pie:inferlet/forward@0.1.0', 'wasi:io/streams@0.2.0'),
     // A type with an equal bound, a type that is a resource, and a core module.
     ...section(10, [3, ...name('t'), 3, 0, 7, ...name('r'), 3, 1, ...name('m'), 0, 0x11, 4]),
+    // A name that a version follows, and the bound of a value.
+    ...section(10, [
+      2,
+      2,
+      ...name('pie:inferlet/fused@0').slice(1),
+      ...name('0.1').slice(1),
+      5,
+      0,
+      ...name('v'),
+      2,
+      1,
+      0x73,
+    ]),
     ...imports('pie:inferlet/kv-files@0.1.0'),
   ]);
-  assert.deepEqual(importedInterfaces(component), ['forward', 'kv-files']);
+  assert.deepEqual(importedInterfaces(component), ['forward', 'fused', 'kv-files']);
 });
 
 test('importedInterfaces throws neither for truncated components nor for random bytes', () => {

@@ -6,6 +6,7 @@ import { openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { type PutOutcome, versionOf } from './functions.ts';
 import type { Manifest } from './manifest.ts';
+import { Removals } from './removals.ts';
 import type { FunctionVersion } from './types.ts';
 
 describe('functions and components', () => {
@@ -99,6 +100,20 @@ describe('functions and components', () => {
       (await functions.inService('default')).map(({ name }) => name),
       ['answer', 'story'],
     );
+  });
+
+  test('rounds repeat the cancels of a removed version, but not at once', async () => {
+    const { functions, blobs, store } = scheduler;
+    const removed = version('stuck', await blobs.put('default', new Uint8Array([7])));
+    assert.ok((await functions.put(removed)).ok);
+    await store.redis.sadd(store.keys.unfinished('default', 'stuck', removed.version), 'inv-stuck');
+    const cancelled: string[] = [];
+    const removals = new Removals({ store, cancel: async (id) => cancelled.push(id) });
+    await removals.removeFunction('default', 'stuck', true);
+    for (let round = 0; round < 3; round++) await removals.sweep();
+    assert.deepEqual(cancelled, ['inv-stuck', 'inv-stuck']);
+    await store.redis.del(store.keys.unfinished('default', 'stuck', removed.version));
+    await removals.sweep();
   });
 
   test('a version whose component is missing is refused', async () => {

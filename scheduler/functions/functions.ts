@@ -322,7 +322,6 @@ export class Functions {
     return inParts(names, ({ tenant, name }) => this.read(tenant, name));
   }
 
-  /** Every version of one function that may still run. */
   async #keptOf(tenant: string, name: string): Promise<FunctionVersion[]> {
     const { keys } = this.#store;
     // One transaction, because a version that is removed or redeployed moves from one hash to the other.

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import { grantsSchema, hostMatches, NO_GRANTS, resolveGrants } from './grants.ts';
 
 describe('grants', () => {
-  test('are those of the manifest, and none without any', () => {
+  test('are those of the manifest, and none by default', () => {
     assert.deepEqual(resolveGrants(), NO_GRANTS);
     assert.deepEqual(resolveGrants({ store: true }).store, 'write');
     assert.deepEqual(resolveGrants({ store: 'read' }).store, 'read');

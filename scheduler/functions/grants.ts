@@ -6,7 +6,7 @@ export interface Grants {
   readonly hosts: readonly string[];
   /** The tenant's key-value store and vector indexes. */
   readonly store: 'none' | 'read' | 'write';
-  /** Broadcasts and lines among the tenant's inferlets. */
+  /** Broadcasts and message queues among the tenant's inferlets. */
   readonly messaging: boolean;
   /** Functions of the tenant that an inferlet may launch as children; `*` for all. */
   readonly launch: readonly string[] | '*';
@@ -45,7 +45,7 @@ export const grantsSchema = z.strictObject(
         [
           z.literal('*'),
           z
-            .array(z.string().regex(NAME, 'must be the name of a function'))
+            .array(z.string('must be the name of a function').regex(NAME, 'must be the name of a function'))
             .max(MAX_LAUNCH, `must not name more than ${MAX_LAUNCH} functions`),
         ],
         'must be "*" or a list of functions',

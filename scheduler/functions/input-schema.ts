@@ -1,3 +1,4 @@
+import { clipped } from './schema/fault.ts';
 import { Pattern } from './schema/pattern.ts';
 import { PatternError } from './schema/pattern-syntax.ts';
 import { isObject, MAX_SCHEMA_DEPTH, SCHEMA_KEYWORDS, SchemaError } from './schema/references.ts';
@@ -125,7 +126,6 @@ function faultOfPattern(source: unknown): string | null {
     return null;
   } catch (error) {
     if (!(error instanceof PatternError)) throw error;
-    const told = source.length > MAX_TOLD ? `${source.slice(0, MAX_TOLD)}…` : source;
-    return `is refused: the pattern ${JSON.stringify(told)} ${error.message}`;
+    return `is refused: the pattern ${JSON.stringify(clipped(source, MAX_TOLD))} ${error.message}`;
   }
 }

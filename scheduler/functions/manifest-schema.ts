@@ -4,38 +4,38 @@ import { manifestSchema } from './manifest.ts';
 /** Description of each field, by its path. A test fails for a field without a description. */
 const DESCRIPTIONS: Readonly<Record<string, string>> = {
   $schema: 'Address of this schema, for editors; the platform does not read it',
-  name: 'Stands in addresses and commands',
-  description: 'What it does, for people',
+  name: 'Name of the function, in addresses and commands',
+  description: 'Purpose of the function, for people',
   input:
-    'JSON schema of the input; an input that does not fit is refused, with the field. Without one every input is let through',
-  model: 'The models that it may use, the first by default; all of the platform without it',
-  limits: 'Most that one invocation may use',
+    'JSON Schema of the input; an input that does not match is refused with the field at fault. Without a schema, every input is accepted',
+  model: 'Models that the function may use; the first is its default. Without this field: all models of the platform',
+  limits: 'Upper bounds on what one invocation may use',
   'limits.cpuMs': 'CPU time of its own code, milliseconds; waiting for the model does not count',
   'limits.wallMs': 'Time from its start to its end, milliseconds; time while it is preempted does not count',
   'limits.memoryMb': 'Memory of its instance, MiB',
   'limits.pages': 'KV pages that it may hold at once, its children included',
   'limits.tokens': 'Tokens that it may embed and sample, its children included',
-  'limits.priority': 'Its queues may have priorities from minus this to this',
+  'limits.priority': 'Highest and, negated, lowest priority that its queues may have',
   latency:
-    "Latency targets: its calls on the GPU go before those that would still meet theirs, or have none, within the tenant's quota latency-invocations. Those of the tenant without them; false: none",
+    "Latency targets, within the tenant's quota latency-invocations: a call on the GPU that would miss its target goes before calls that can wait or have no target. Without this field: the tenant's targets. false: no targets",
   'latency.firstTokenMs': 'Time from the arrival of a prompt on the GPU host to its first token, milliseconds',
   'latency.perTokenMs': 'Time of each later token, milliseconds',
   expectedPages:
-    'KV pages that an invocation is expected to hold, on its default model or by model: it starts when so many are free. Learned from past runs without it',
-  pool: 'Instances that are kept ready',
+    'KV pages that an invocation is expected to hold, on its default model or by model: it starts when so many are free. Without this field: learned from past runs',
+  pool: 'Instances that runtimes keep ready',
   'pool.min': 'Ready instances that each runtime keeps of every version that an alias serves',
-  grants: 'What it may do besides computing',
+  grants: 'Rights besides computing and communicating with the client',
   'grants.hosts':
     'Hosts that it may send requests to: api.example.com, *.example.com, localhost:8080 (:* for any port)',
   'grants.store': 'The tenant\'s key-value store and vector indexes: true to read and write, "read" to read',
-  'grants.messaging': "Broadcasts and lines among the tenant's inferlets",
+  'grants.messaging': "Broadcasts and message queues among the tenant's inferlets",
   'grants.launch': 'Functions that it may launch as children; "*" for all of the tenant',
   restartable:
-    'Whether an invocation that lost its runtime or its memory is begun again from the start; only for functions that may run twice',
+    'true: an invocation that lost its runtime or its memory starts again from the beginning; only for functions that may run twice',
   secrets: 'Secrets of the tenant that it may read, by name; each deploy takes the values that they have then',
   environment:
     'Variables that it may read, text by name. Sealed where they are stored, never shown again, and taken out of logs from 4 characters on',
-  main: 'Entry file: a source (.ts, .js) or a component (.wasm); index.ts without it',
+  main: 'Entry file: a source (.ts, .js, .c, .rs) or a component (.wasm); index.ts by default',
 };
 
 /** Id of the schema, independent of the address it was read from. */

@@ -10,6 +10,8 @@ import {
   resolveLimits,
 } from './manifest.ts';
 
+const nested = (depth: number): unknown => JSON.parse(`${'['.repeat(depth)}${']'.repeat(depth)}`);
+
 describe('manifest', () => {
   test('a manifest with every field is parsed unchanged', () => {
     const manifest = {
@@ -155,9 +157,16 @@ describe('manifest', () => {
       'grants.launch.0',
       /name of a function/,
     ],
+    ['a function name that is not a text', { name: 'a', grants: { launch: [5] } }, 'grants.launch.0', /name of a func/],
     ['functions that are not a list', { name: 'a', grants: { launch: 'other' } }, 'grants.launch', /"\*" or a list/],
     ['an unknown grant', { name: 'a', grants: { files: true } }, 'grants.files', /is not a field/],
     ['grants that are not an object', { name: 'a', grants: ['store'] }, 'grants', /must be an object/],
+    [
+      'a manifest that is nested too deeply',
+      { name: 'a', input: { default: nested(300) } },
+      '',
+      /deeper than 256 levels/,
+    ],
     ['a manifest that is too large', { name: 'a', description: 'x'.repeat(70_000) }, '', /larger than/],
   ];
   for (const [what, manifest, field, message] of faults) {

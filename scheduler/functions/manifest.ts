@@ -38,6 +38,8 @@ const MAX_DESCRIPTION = 1000;
 const MAX_MODELS = 16;
 /** Maximum bytes of a manifest as JSON text. */
 export const MAX_MANIFEST_BYTES = 64 * 1024;
+/** Maximum levels of lists and objects in a manifest, because the platform walks it recursively. 64 nested schemas take about 130. */
+const MAX_MANIFEST_DEPTH = 256;
 
 /** Pattern of a function's name, which appears in URLs, keys and commands. */
 export const FUNCTION_NAME = /^[a-z][a-z0-9-]{0,62}$/;
@@ -218,6 +220,12 @@ export function parseManifest(value: unknown): ManifestOutcome {
   if (jsonBytes(value) > MAX_MANIFEST_BYTES) {
     return { ok: false, errors: [{ field: '', message: `must not be larger than ${MAX_MANIFEST_BYTES} bytes` }] };
   }
+  if (isDeeperThan(MAX_MANIFEST_DEPTH, value)) {
+    return {
+      ok: false,
+      errors: [{ field: '', message: `must not be nested deeper than ${MAX_MANIFEST_DEPTH} levels` }],
+    };
+  }
   const parsed = manifestSchema.safeParse(withoutSchema(value));
   if (parsed.success) return { ok: true, manifest: parsed.data };
   return { ok: false, errors: parsed.error.issues.flatMap(toFieldErrors) };
@@ -237,6 +245,15 @@ function jsonBytes(value: unknown): number {
   } catch {
     return Number.POSITIVE_INFINITY;
   }
+}
+
+function isDeeperThan(most: number, value: unknown): boolean {
+  let level = [value];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > most) return true;
+    level = level.flatMap((each) => (typeof each === 'object' && each !== null ? Object.values(each) : []));
+  }
+  return false;
 }
 
 function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {

@@ -14,6 +14,7 @@ import {
   servedVersions,
   versionOf,
 } from './functions.ts';
+import { Removals } from './removals.ts';
 import type { FunctionVersion } from './types.ts';
 
 const TENANT = 'default';
@@ -268,7 +269,7 @@ describe('releases', () => {
     );
   });
 
-  test("all of a tenant's versions are found, and the removals of all tenants are not read for that", async (t) => {
+  test("all of a tenant's versions are found without reading the removals of all tenants", async (t) => {
     const { store, functions, removals, invocations } = scheduler;
     const [a, b, c] = [await deploy('drains'), await deploy('drains'), await deploy('whole')];
     const running = [await begin(a), await begin(c)];
@@ -390,6 +391,32 @@ describe('releases', () => {
     assert.equal((await functions.versions(TENANT, 'resent')).length, 1);
   });
 
+  test('the removal of an alias that the connection sends twice gets its first reply', async (t) => {
+    await deploy('unaliased', { alias: 'canary' });
+    const { releases, store } = scheduler;
+    const script = store.script.bind(store);
+    t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
+      await script(...call);
+      return script(...call);
+    });
+    assert.equal(await releases.remove(TENANT, 'unaliased', 'canary'), true);
+    assert.equal(await releases.remove(TENANT, 'unaliased', 'canary'), false);
+  });
+
+  test('a version that is gone is reported although the script that deletes it is sent twice', async (t) => {
+    const { name } = await deploy('reported');
+    const { store } = scheduler;
+    const gone: string[] = [];
+    const onGone = async (version: FunctionVersion) => void gone.push(version.name);
+    const script = store.script.bind(store);
+    t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
+      await script(...call);
+      return script(...call);
+    });
+    await new Removals({ store, cancel: async () => undefined, onGone }).removeFunction(TENANT, name);
+    assert.deepEqual(gone, [name]);
+  });
+
   test('deployed functions are listed for all tenants, and a tag makes no version served', async () => {
     const a = await deploy('seen', undefined, 'other');
     const b = await deploy('seen', { alias: null, tag: 'v2' }, 'other');
@@ -399,7 +426,6 @@ describe('releases', () => {
     assert.deepEqual(servedVersions(found), [a]);
   });
 
-  /** Keys that still hold data of a function. */
   async function leftOf(name: string, versions: readonly FunctionVersion[]): Promise<string[]> {
     const { redis: client, keys } = scheduler.store;
     const of = await client.keys(`${keys.function(TENANT, name)}*`);

@@ -117,7 +117,8 @@ export class Releases {
   async remove(tenant: string, name: string, alias: string): Promise<boolean> {
     const { keys } = this.#store;
     const args = [alias, keys.releaseChannel, memberOf(tenant, name)];
-    return (await this.#store.script(SCRIPTS.remove, [keys.function(tenant, name)], args)) === 1;
+    const own = [keys.function(tenant, name), keys.reply(randomUUID())];
+    return (await this.#store.script(SCRIPTS.remove, own, args)) === 1;
   }
 
   /**

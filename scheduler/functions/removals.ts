@@ -153,7 +153,7 @@ export class Removals {
     return this.draining(tenant, name);
   }
 
-  /** Deletes those that have drained. Returns the number of versions and of cancels. */
+  /** Deletes the versions that have drained. Returns the number of versions and of cancels. */
   async #finish(removed: readonly FunctionVersion[], cancel: (version: string) => boolean): Promise<number> {
     let steps = removed.length;
     for (const version of removed) {
@@ -182,7 +182,8 @@ export class Removals {
         ...[keys.account(tenant), `${name}@${version.version}`],
       ],
     );
-    if (reply === 1) await this.#options.onGone?.(version);
+    // Also when it was gone before: the process that deleted it may have died, or lost the reply.
+    if (reply !== 0) await this.#options.onGone?.(version);
   }
 
   /** Returns the number of cancels. */

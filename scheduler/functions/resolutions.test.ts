@@ -73,7 +73,7 @@ describe('resolutions', () => {
     return version;
   }
 
-  /** Submits as a gateway does. @returns the version that runs and its owner, or null */
+  /** Submits as a gateway does. @returns the version that runs, or null */
   async function invoke({ resolutions, submit, invocations }: Wired, tenant: string, reference = '', name = NAME) {
     const id = await resolutions.submit(tenant, name, reference, {
       check: () => undefined,
@@ -213,7 +213,7 @@ describe('resolutions', () => {
     }
   });
 
-  test('check a version again before they refuse it because of a cached one', async () => {
+  test('ask Redis for the version before they refuse a request because of a cached one', async () => {
     const [operator, gateway] = await schedulers(2);
     assert.ok(operator && gateway);
     const old = await deploy(operator, 'default', 0);

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { Channels } from '../store/channels.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -40,7 +41,7 @@ export class Drains {
   async drain(name: string, { by, force }: { readonly by: string; readonly force: boolean }): Promise<DrainOutcome> {
     const { keys, clock } = this.#store;
     const args = [keys.prefix, name, force ? '1' : '0', JSON.stringify({ by, at: clock() })];
-    const told = await this.#store.script(DRAIN, [keys.drained, keys.runtimes, keys.drainedChannel], args);
+    const told = await this.#store.script(DRAIN, this.#keys(), args);
     return OUTCOMES.get(told) ?? 'unknown';
   }
 
@@ -53,7 +54,7 @@ export class Drains {
     const note = JSON.stringify({ by, at: clock() });
     const hosts = gpuHosts.map((host) => host.name);
     const args = [keys.prefix, name, machineEntry(name), force ? '1' : '0', note, ...hosts];
-    const told = await this.#store.script(DRAIN_MACHINE, [keys.drained, keys.runtimes, keys.drainedChannel], args);
+    const told = await this.#store.script(DRAIN_MACHINE, this.#keys(), args);
     return OUTCOMES.get(told) ?? 'unknown';
   }
 
@@ -69,11 +70,17 @@ export class Drains {
   /** Returns true when the host was drained. */
   async undrain(name: string): Promise<boolean> {
     const { keys } = this.#store;
-    return (await this.#store.script(UNDRAIN, [keys.drained, keys.drainedChannel], [name])) === 1;
+    const own = [keys.drained, keys.drainedChannel, keys.reply(randomUUID())];
+    return (await this.#store.script(UNDRAIN, own, [name])) === 1;
   }
 
   /** Calls back after a change, or when one may have been missed. Resolves to a function that stops it. */
   onChange(listener: () => void): Promise<() => void> {
     return this.#channels.listen(this.#store.keys.drainedChannel, { message: listener, resumed: listener });
+  }
+
+  #keys(): string[] {
+    const { keys } = this.#store;
+    return [keys.drained, keys.runtimes, keys.drainedChannel, keys.reply(randomUUID())];
   }
 }

@@ -8,7 +8,7 @@ import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { Control } from './control.ts';
 
-test('a runtime hears of the cancels of an interruption although the first read of them fails', async (t) => {
+test('a runtime gets the cancels requested during an interruption, although its first read of them fails', async (t) => {
   const redis = await TestRedis.start();
   t.after(() => redis.stop());
   const prefix = `test-${randomUUID()}`;

@@ -1,9 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import type { Vital } from '../store/vital.ts';
 import { endingArguments, errorData } from './ending.ts';
+import { unexpected } from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 
 /**
@@ -37,11 +38,12 @@ export class Control {
    */
   async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
-    const reply = await this.#store.script(CANCEL, keys, [...args, reason, errorData('cancelled', reason)]);
+    const own = [...keys, this.#store.keys.reply(randomUUID())];
+    const reply = await this.#store.script(CANCEL, own, [...args, reason, errorData('cancelled', reason)]);
     const [outcome] = Array.isArray(reply) ? reply : [];
     if (outcome === 'requested' || outcome === 'cancelled' || outcome === 'ended' || outcome === 'unknown')
       return outcome;
-    throw new StoreError('store-corrupt', `cancel answered ${JSON.stringify(reply)}.`);
+    throw unexpected('cancel', reply);
   }
 
   /**

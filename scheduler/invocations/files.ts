@@ -6,6 +6,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { fileFault, MAX_FAMILY_FILES_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_TENANT_FILES_BYTES } from './file-rules.ts';
+import { unexpected } from './replies.ts';
 
 /** A file of an invocation, put by its client or its inferlet. */
 export interface FileInfo {
@@ -20,8 +21,8 @@ export interface StoredFile extends FileInfo {
 }
 
 /**
- * `ended`: the invocation has its terminal event, or belongs to another attempt. The other outcomes name the exceeded bound. `too-many`: number of
- * files. `too-large`: bytes of all its files. `family-full`: bytes of its root's family. `tenant-full`: bytes of its tenant.
+ * `ended`: the invocation has its terminal event, or the attempt that puts the file is over. The other outcomes name the exceeded bound.
+ * `too-many`: number of files. `too-large`: bytes of all its files. `family-full`: bytes of its root's family. `tenant-full`: bytes of its tenant.
  */
 export type PutFileOutcome = 'ok' | 'unknown' | 'ended' | 'too-many' | 'too-large' | 'family-full' | 'tenant-full';
 
@@ -95,7 +96,7 @@ export class Files {
       throw QuotaExceeded.ofBytes(reply[1], reply[2], reply[3], this.#store.clock());
     }
     const outcome = PUT_OUTCOMES[String(reply)];
-    if (outcome === undefined) throw new StoreError('store-corrupt', `file-put answered ${String(reply)}.`);
+    if (outcome === undefined) throw unexpected('file-put', reply);
     return outcome;
   }
 

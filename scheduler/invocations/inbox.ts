@@ -6,6 +6,7 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
+import { unexpected } from './replies.ts';
 
 /** A message from the client to its inferlet. */
 export type InboxMessage = { readonly text: string } | { readonly bytes: Uint8Array };
@@ -88,7 +89,7 @@ export class Inbox {
       throw QuotaExceeded.ofBytes(reply[1], reply[2], reply[3], this.#store.clock());
     }
     const outcome = PUSH_OUTCOMES[String(reply)];
-    if (outcome === undefined) throw new StoreError('store-corrupt', `inbox-push answered ${String(reply)}.`);
+    if (outcome === undefined) throw unexpected('inbox-push', reply);
     return outcome;
   }
 
@@ -172,7 +173,6 @@ export class Inbox {
   }
 }
 
-/** Adds a name, and drops the oldest one past `MAX_REMEMBERED`. */
 function remember(names: Set<string>, name: string): void {
   names.delete(name);
   names.add(name);

@@ -19,7 +19,6 @@ describe('lists of invocations', () => {
     await redis.stop();
   });
 
-  /** Every page of a query. */
   async function all(tenant: string, query: ListQuery): Promise<string[]> {
     const ids: string[] = [];
     let cursor: string | undefined;

@@ -1,6 +1,7 @@
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
+import { unexpected } from './replies.ts';
 import { hasEnded, type ListQuery } from './types.ts';
 
 const LIST = loadScript(new URL('./scripts/list.lua', import.meta.url));
@@ -26,7 +27,7 @@ export async function listedIds(
     [...(open ? [`${listing}:open`] : []), ...(ended ? [`${listing}:ended`] : [])],
     [...[keys.invocation(''), time, id, limit, MAX_LOOKED_AT], statuses.length === 0 ? '' : `,${statuses.join()},`],
   );
-  if (!Array.isArray(reply)) throw new StoreError('store-corrupt', `list answered ${JSON.stringify(reply)}.`);
+  if (!Array.isArray(reply)) throw unexpected('list', reply);
   const [lastTime, lastId, ...ids] = reply.map(String);
   return { ids, cursor: lastId === undefined || lastId === '' ? null : `${lastTime}.${lastId}` };
 }

@@ -104,7 +104,7 @@ describe('questions to a person', () => {
     await assertBytes();
   });
 
-  test('a cancel ends the wait at once, and one under way comes before the question', async () => {
+  test('a cancel ends the wait at once, and a question fails while a cancel is under way', async () => {
     const { id } = await ask();
     assert.equal(await scheduler.control.requestCancel(id, 'enough'), 'cancelled');
     assert.equal(await scheduler.questions.answer(id, 'true'), 'not-waiting');
@@ -122,6 +122,20 @@ describe('questions to a person', () => {
     await scheduler.control.requestCancel(record.id, 'enough');
     assert.equal(await scheduler.questions.ask(record, attempt.epoch, 1, QUESTION, null), 'cancelled');
     await scheduler.invocations.fail(record.id, 'cancelled', 'enough');
+    await assertBytes();
+  });
+
+  test('an answer and a cancel that the connection sends twice get their first reply', async (t) => {
+    const [answered, cancelled] = [await ask(), await ask()];
+    const { questions, control, store } = scheduler;
+    const script = store.script.bind(store);
+    t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
+      await script(...call);
+      return script(...call);
+    });
+    assert.equal(await questions.answer(answered.id, 'true'), 'ok');
+    assert.equal(await control.requestCancel(cancelled.id, 'enough'), 'cancelled');
+    assert.equal(await control.requestCancel(answered.id, 'enough'), 'cancelled');
     await assertBytes();
   });
 

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { Resumption } from '../admission/job.ts';
 import { throwBytesQuota } from '../quotas/exceeded.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -92,7 +93,10 @@ export class Questions {
     const { keys, clock } = this.#store;
     const reply = await this.#store.script(
       ANSWER,
-      [keys.invocation(id), keys.deadlines, keys.questions, `${keys.jobs}:${id}`, keys.arrivals],
+      [
+        ...[keys.invocation(id), keys.deadlines, keys.questions, `${keys.jobs}:${id}`, keys.arrivals],
+        keys.reply(randomUUID()),
+      ],
       [id, clock(), seq ?? '', JSON.stringify(answer), answer.tag === 'answered' ? 1 : 0],
     );
     if (reply === 1) return 'ok';

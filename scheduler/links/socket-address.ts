@@ -1,4 +1,4 @@
-/** Parses an address: `host:port` is TCP; anything with a slash is a unix socket's path. */
+/** Parses an address: `host:port` is TCP; anything else is a unix socket's path. */
 export function socketAddress(address: string): { path: string } | { host: string; port: number } {
   const tcp = /^(?:tcp:\/\/)?\[?([^/]*?)\]?:(\d+)$/.exec(address);
   if (!tcp) return { path: address.replace(/^unix:(?:\/\/)?/, '') };

@@ -16,7 +16,6 @@ const EPOCH = 1000;
 
 const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
 
-/** An attempt that shows the events that a test gives it. */
 class Attempt {
   #unlogged: NewEvent[] = [];
   #logged = 0;

@@ -1,9 +1,9 @@
 --[[
-  Learns from a run that its attempt did not end how many KV pages and how much memory its function version holds.
+  Adds the peak of a run to those learned of its function version. `finish.lua` does so for a run that its attempt ends.
 
   KEYS[1] learned values of the version (hash), see include/learn-peaks.lua
   ARGV[1] retention of that hash, ms
-  ARGV[2...] pairs: model, maximum pages that the run held
+  ARGV[2...] pairs: model, or `#memory`; maximum pages, or MiB, that the run held
 
   Returns 1.
 ]]

@@ -68,7 +68,6 @@ const anyLimits: fc.Arbitrary<Limits> = fc.record(
   { requiredKeys: [] },
 );
 
-/** Orders for `tenants` tenants. */
 export function anyOrder(tenants: number): fc.Arbitrary<Order> {
   const rest = {
     tenant: fc.nat(tenants - 1),

@@ -1,5 +1,5 @@
 --[[
-  Notes the owner of a name, unless another owner is noted.
+  Notes the owner of a name, unless another owner is noted. Idempotent.
 
   KEYS[1] the tenant's names of a model (hash)
 
@@ -11,6 +11,6 @@
 ]]
 
 local noted = redis.call('HGET', KEYS[1], ARGV[1])
-if noted and noted ~= ARGV[3] then return noted end
+if noted and noted ~= ARGV[2] and noted ~= ARGV[3] then return noted end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return false

@@ -1,11 +1,12 @@
-import type { StepBudget } from './budget.ts';
+import { MAX_DEPTH, type StepBudget, TooDeepError } from './budget.ts';
 
 /** Characters compared or written in the time of one step. */
 const CHARACTERS_PER_STEP = 8;
 
-/** True when two JSON values are equal; the order of names does not matter. */
-export function areEqual(one: unknown, other: unknown, budget: StepBudget): boolean {
+/** True when two JSON values are equal; the order of names does not matter. @throws TooDeepError */
+export function areEqual(one: unknown, other: unknown, budget: StepBudget, depth = 0): boolean {
   budget.spend(2);
+  if (depth > MAX_DEPTH) throw new TooDeepError();
   if (one === other) {
     if (typeof one === 'string') budget.spend(one.length / CHARACTERS_PER_STEP);
     return true;
@@ -13,7 +14,7 @@ export function areEqual(one: unknown, other: unknown, budget: StepBudget): bool
   if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null) return false;
   if (Array.isArray(one) || Array.isArray(other)) {
     if (!Array.isArray(one) || !Array.isArray(other) || one.length !== other.length) return false;
-    return one.every((item, index) => areEqual(item, other[index], budget));
+    return one.every((item, index) => areEqual(item, other[index], budget, depth + 1));
   }
   const names = Object.keys(one);
   budget.spend(names.length);
@@ -21,11 +22,11 @@ export function areEqual(one: unknown, other: unknown, budget: StepBudget): bool
   return names.every(
     (name) =>
       Object.hasOwn(other, name) &&
-      areEqual((one as Record<string, unknown>)[name], (other as Record<string, unknown>)[name], budget),
+      areEqual((one as Record<string, unknown>)[name], (other as Record<string, unknown>)[name], budget, depth + 1),
   );
 }
 
-/** The indexes of two equal items; null when all differ. Takes linear time in the size of the items: it writes each once. */
+/** The indexes of two equal items; null when all differ. Takes linear time in the size of the items: it writes each once. @throws TooDeepError */
 export function duplicates(items: readonly unknown[], budget: StepBudget): readonly [number, number] | null {
   const seen = new Map<string, number>();
   for (const [index, item] of items.entries()) {
@@ -38,8 +39,9 @@ export function duplicates(items: readonly unknown[], budget: StepBudget): reado
 }
 
 /** JSON text that equal values share: names are sorted. */
-function canonical(value: unknown, budget: StepBudget): string {
+function canonical(value: unknown, budget: StepBudget, depth = 0): string {
   budget.spend(4);
+  if (depth > MAX_DEPTH) throw new TooDeepError();
   // JSON text may hold numbers without a finite value: 1e999 is infinite.
   if (typeof value === 'number') return String(value);
   if (typeof value !== 'object' || value === null) {
@@ -47,12 +49,14 @@ function canonical(value: unknown, budget: StepBudget): string {
     budget.spend(text.length / CHARACTERS_PER_STEP);
     return text;
   }
-  if (Array.isArray(value)) return `[${value.map((item) => canonical(item, budget)).join(',')}]`;
+  if (Array.isArray(value)) return `[${value.map((item) => canonical(item, budget, depth + 1)).join(',')}]`;
   const names = Object.keys(value);
   // Sorting compares each name with about log2 of their number.
   budget.spend(names.length * Math.ceil(Math.log2(names.length + 1)));
   const members = names
     .sort()
-    .map((name) => `${canonical(name, budget)}:${canonical((value as Record<string, unknown>)[name], budget)}`);
+    .map(
+      (name) => `${canonical(name, budget)}:${canonical((value as Record<string, unknown>)[name], budget, depth + 1)}`,
+    );
   return `{${members.join(',')}}`;
 }

@@ -1,4 +1,8 @@
 import type { JsonSchema } from '../input-schema.ts';
+import { clipped } from './fault.ts';
+
+/** Maximum characters of a reference in an error message. */
+const MAX_TOLD = 100;
 
 /** Deepest nesting of schemas, unused ones included. */
 export const MAX_SCHEMA_DEPTH = 64;
@@ -75,14 +79,15 @@ export class References {
   }
 
   #resolve(reference: string, resource: JsonSchema): JsonSchema | boolean {
-    if (!reference.startsWith('#')) throw new SchemaError(`the $ref "${clipped(reference)}" leads out of the schema`);
+    if (!reference.startsWith('#'))
+      throw new SchemaError(`the $ref "${clipped(reference, MAX_TOLD)}" leads out of the schema`);
     const fragment = decoded(reference.slice(1));
     const found =
       fragment === '' || fragment.startsWith('/')
         ? pointed(resource, fragment)
         : this.#anchors.get(resource)?.get(fragment);
     if (typeof found === 'boolean') return found;
-    if (!isObject(found)) throw new SchemaError(`the $ref "${clipped(reference)}" leads to no schema`);
+    if (!isObject(found)) throw new SchemaError(`the $ref "${clipped(reference, MAX_TOLD)}" leads to no schema`);
     this.#walk(found, resource, 0);
     return found;
   }
@@ -113,8 +118,6 @@ function decoded(fragment: string): string {
   try {
     return decodeURIComponent(fragment);
   } catch {
-    throw new SchemaError(`the $ref "#${clipped(fragment)}" has a wrong percent-encoding`);
+    throw new SchemaError(`the $ref "#${clipped(fragment, MAX_TOLD)}" has a wrong percent-encoding`);
   }
 }
-
-const clipped = (text: string): string => (text.length > 100 ? `${text.slice(0, 100)}…` : text);

@@ -162,6 +162,12 @@ describe('SchemaValidator', () => {
     let deep: unknown = 0;
     for (let i = 0; i < 100_000; i++) deep = [deep];
     assert.throws(() => new SchemaValidator({ items: { $ref: '#' } }).check(deep), TooDeepError);
+    for (const schema of [{ uniqueItems: true }, { const: deep }, { enum: [deep] }])
+      assert.throws(() => new SchemaValidator(schema).check([deep]), TooDeepError, JSON.stringify(Object.keys(schema)));
+    let low: unknown = { a: [deep] };
+    for (let i = 0; i < 990; i++) low = [low];
+    const both = { items: { $ref: '#' }, properties: { a: { const: deep } } };
+    assert.throws(() => new SchemaValidator(both).check(low), TooDeepError, 'a deep comparison in a deep check');
   });
 
   const unusable: [schema: object, reason: RegExp][] = [

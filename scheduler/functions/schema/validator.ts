@@ -1,5 +1,5 @@
 import type { JsonSchema } from '../input-schema.ts';
-import { StepBudget } from './budget.ts';
+import { MAX_DEPTH, StepBudget, TooDeepError } from './budget.ts';
 import { areEqual, duplicates } from './equality.ts';
 import { Evaluated } from './evaluated.ts';
 import { clipped, type Fault, type Place } from './fault.ts';
@@ -14,8 +14,6 @@ export const MAX_PATTERNS = 100;
 const MAX_PATTERN_STEPS = 4000;
 /** Steps of one check: 10 to 20 ms, measured in 2026. */
 export const MAX_STEPS = 1_000_000;
-/** Maximum nested schemas under check at once. */
-const MAX_DEPTH = 1000;
 
 /** Step costs of single operations. */
 const VISIT_STEPS = 4;
@@ -24,10 +22,7 @@ const CHARACTERS_PER_STEP = 8;
 const MULTIPLE_STEPS = 50;
 const MAX_TOLD = 300;
 
-/** A value or an endless reference exceeds the depth of a check. */
-export class TooDeepError extends Error {
-  override readonly name = 'TooDeepError';
-}
+export { TooDeepError };
 
 /**
  * Checks values against a JSON Schema (2020-12) by interpreting it, since workerd refuses generated code. A budget bounds the steps and the
@@ -88,7 +83,6 @@ function compiled(source: string): Pattern {
   }
 }
 
-/** One check of one value. */
 class Run {
   readonly #references: References | null;
   readonly #patterns: ReadonlyMap<string, Pattern>;
@@ -119,7 +113,7 @@ class Run {
     if (schema === false) return { place, kind: 'unexpected', message: 'is not expected.' };
     if (!isObject(schema)) throw new SchemaError('a part of it is not a schema');
     this.#depth += 1;
-    if (this.#depth > MAX_DEPTH) throw new TooDeepError('The value is nested too deeply.');
+    if (this.#depth > MAX_DEPTH) throw new TooDeepError();
     const fault =
       this.#reference(value, schema, place, seen) ??
       this.#anyValue(value, schema, place) ??
@@ -409,7 +403,6 @@ function other(place: Place | null, message: string): Fault {
 /** Texts of the schema's lists and objects: under `contains` or `anyOf` each item of a value makes the same message. */
 const TEXTS = new WeakMap<object, string>();
 
-/** A value of the schema as text for an error message. */
 function told(value: unknown): string {
   return toldOnce(value, (all) => (typeof all === 'string' ? all : JSON.stringify(all)));
 }

@@ -4,6 +4,7 @@
   KEYS[1] drained hosts and machines (hash)
   KEYS[2] registered runtimes (hash)
   KEYS[3] channel of changes
+  KEYS[4] the reply to this call, see ../../store/scripts/once.lua
   ARGV[1] prefix of every key
   ARGV[2] name of the machine
   ARGV[3] its entry among the drained
@@ -11,8 +12,13 @@
   ARGV[5] note on the drain, as JSON text
   ARGV[6…] names of its GPU hosts
 
-  Returns 1 drained, 2 it was drained already, -1 it is the last one.
+  Returns 1 drained, 2 it was drained already, -1 no other runtime with a GPU host would be left undrained.
 ]]
+--- @include "../../store/scripts/once.lua"
+local answered = answeredBefore(KEYS[4])
+if answered then
+  return answered
+end
 if redis.call('HEXISTS', KEYS[1], ARGV[3]) == 1 then
   return 2
 end
@@ -20,28 +26,26 @@ local own = {}
 for i = 6, #ARGV do
   own[ARGV[i]] = true
 end
-local separator = string.sub(ARGV[3], 1, #ARGV[3] - #ARGV[2])
-local runtime_left, host_left, has_runtime = false, false, false
+local entryPrefix = string.sub(ARGV[3], 1, #ARGV[3] - #ARGV[2])
+local isHostLeft, hasRuntime = false, false
 local runtimes = redis.call('HGETALL', KEYS[2])
 for i = 1, #runtimes, 2 do
   if redis.call('EXISTS', ARGV[1] .. ':runtime:' .. runtimes[i] .. ':alive') == 1 then
     local runtime = cjson.decode(runtimes[i + 1])
     local machine = runtime.machine or ''
     if machine == ARGV[2] then
-      has_runtime = true
-    elseif redis.call('HEXISTS', KEYS[1], separator .. machine) == 0 then
-      runtime_left = true
+      hasRuntime = true
+    elseif redis.call('HEXISTS', KEYS[1], entryPrefix .. machine) == 0 then
       for _, host in ipairs(runtime.gpuHosts or {}) do
         if host.connected and not own[host.name] and redis.call('HEXISTS', KEYS[1], host.name) == 0 then
-          host_left = true
+          isHostLeft = true
         end
       end
     end
   end
 end
--- A machine without a runtime leaves the runtimes of others, which need a GPU host.
-local enough = host_left and runtime_left or (not has_runtime and #ARGV < 6)
-if not enough and ARGV[4] ~= '1' then
+-- A GPU host is left only where another machine's runtime reaches it. A machine without a runtime and without GPU hosts may always drain.
+if not isHostLeft and (hasRuntime or #ARGV >= 6) and ARGV[4] ~= '1' then
   return -1
 end
 redis.call('HSET', KEYS[1], ARGV[3], ARGV[5])
@@ -49,4 +53,4 @@ for i = 6, #ARGV do
   redis.call('HSET', KEYS[1], ARGV[i], ARGV[5])
 end
 redis.call('PUBLISH', KEYS[3], ARGV[2])
-return 1
+return answerOnce(KEYS[4], 1)

@@ -4,6 +4,7 @@
   KEYS[1] drained hosts (hash)
   KEYS[2] registered runtimes (hash)
   KEYS[3] channel of changes
+  KEYS[4] the reply to this call, see ../../store/scripts/once.lua
   ARGV[1] prefix of every key
   ARGV[2] name of the host
   ARGV[3] '1': drain it even when no other connected host would be left undrained
@@ -11,6 +12,11 @@
 
   Returns 1 drained, 2 it was drained already, 0 no living runtime knows it, -1 it is the last one.
 ]]
+--- @include "../../store/scripts/once.lua"
+local answered = answeredBefore(KEYS[4])
+if answered then
+  return answered
+end
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
   return 2
 end
@@ -35,4 +41,4 @@ if not left and ARGV[3] ~= '1' then
 end
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[4])
 redis.call('PUBLISH', KEYS[3], ARGV[2])
-return 1
+return answerOnce(KEYS[4], 1)

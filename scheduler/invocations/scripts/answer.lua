@@ -7,6 +7,7 @@
   KEYS[3] questions (sorted set)
   KEYS[4] BullMQ job (hash)
   KEYS[5] arrivals (counter)
+  KEYS[6] the reply to this call, see ../../store/scripts/once.lua
 
   ARGV[1] id
   ARGV[2] now, ms
@@ -17,10 +18,15 @@
   Returns 1; 0 when the invocation waits for no answer to that question (any more), or its time has not passed; -1 for an unknown invocation;
           {-4, quota, limit, used} the tenant may keep no more bytes in Redis.
 ]]
+--- @include "../../store/scripts/once.lua"
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 --- @include "../../admission/scripts/include/admission.lua"
 --- @include "./include/leave-question.lua"
 
+local answered = answeredBefore(KEYS[6])
+if answered then
+  return answered
+end
 local record, job, id, now = KEYS[1], KEYS[4], ARGV[1], tonumber(ARGV[2])
 local status, seq, prefix, tenant, account, askedAt, submittedAt, deadlineMs, arrival, tenantQuestionsKey = unpack(redis.call('HMGET', record,
   'status', 'seq', 'prefix', 'tenant', 'account', 'askedAt', 'submittedAt', 'deadlineMs', 'arrival', 'tenantQuestionsKey'))
@@ -63,4 +69,4 @@ redis.call('HSET', record, 'status', 'queued', 'attempts', 0, 'arrival', arrival
 redis.call('HDEL', record, 'question', 'askedAt')
 redis.call('ZADD', KEYS[2], tonumber(submittedAt) + later, id)
 changeAdmission(prefix, ARGV[2], function(a) enterQueue(a, tenant, id, arrival) end)
-return 1
+return answerOnce(KEYS[6], 1)

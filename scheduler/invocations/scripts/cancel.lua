@@ -5,6 +5,7 @@
   KEYS[2] events (stream)
   KEYS[3] inbox (list)
   KEYS[4] deadlines (sorted set)
+  KEYS[5] the reply to this call, see ../../store/scripts/once.lua
 
   ARGV[1..8] see include/end-arguments.lua
   ARGV[9] reason
@@ -13,10 +14,15 @@
   Returns {'cancelled'}, {'requested'} (the runtime was told), {'ended'} or {'unknown'}. The record keeps the first reason.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../store/scripts/once.lua"
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
 --- @include "./include/platform-failure.lua"
 
+local answered = answeredBefore(KEYS[5])
+if answered then
+  return answered
+end
 local status, epoch, seq = unpack(redis.call('HMGET', KEYS[1], 'status', 'epoch', 'seq'))
 if not status then
   return {'unknown'}
@@ -37,4 +43,4 @@ if status ~= 'queued' and status ~= 'waiting' then
 end
 redis.call('HSETNX', KEYS[1], 'cancelReason', ARGV[9])
 platformFailure(endArguments(), epoch, seq, 'cancelled', ARGV[9], ARGV[10])
-return {'cancelled'}
+return answerOnce(KEYS[5], {'cancelled'})

@@ -15,11 +15,10 @@
   ARGV[6..8] events, lines and times of `keptFor` in include/end-arguments.lua, for the invocations that are replaced
   ARGV[9...] for each invocation: id; submitted at, ms; deadline, ms after submission; hash of function and body, which distinguishes
     requests with the same idempotency key, or '' without a key; number of the following fields and values; number of the texts of the
-    basis, 0 without one; further fields and values of the record, including `prefix` (prefix of every key),
-    `debounceKey`, `debounceField`, `debounceDelayMs` and `debounceMaxMs` (see include/debounce.lua) and
-    `latency` (JSON text: the function's latency targets, or `false` for none; without it, those of the tenant's record apply. The granted
-    ones become part of the record and the job); the basis: text on which the
-    choice of the version is based, its reference, and the keys of the functions that were searched, the found one last (see
+    basis, 0 without one; further fields and values of the record, including `prefix` (prefix of every key), `debounceKey`, `debounceField`,
+    `debounceDelayMs` and `debounceMaxMs` (see include/debounce.lua) and `latency` (JSON text: the function's latency targets, or `false` for
+    none; without it, those of the tenant's record apply. The granted targets become part of the record and the job); the basis: text on which
+    the choice of the version is based, its reference, and the keys of the functions that were searched, the found one last (see
     ../../functions/scripts/include/serving.lua); the job as JSON text, without its arrival
 
   Returns for each invocation
@@ -92,8 +91,7 @@ end
 local LOST_AT_ONCE = 16
 
 -- True when the open invocations with a concurrency key leave room for one more. Each refusal removes some invocations whose records Redis
--- has lost from the count.
--- `replaced` is an invocation that ends when the new one is stored, or nil.
+-- has lost from the count. `replaced` is an invocation that ends when the new one is stored, or nil.
 local function hasConcurrency(key, limit, prefix, replaced)
   if replaced and redis.call('SISMEMBER', key, replaced) == 1 then
     limit = limit + 1

@@ -27,8 +27,8 @@
 -- `<prefix>:runtime:<runtime>:held` (set): invocations whose jobs a runtime holds.
 -- `<prefix>:waiting:<tenant>` (sorted set): the tenant's queue, by arrival. Invocations in a queue are BullMQ jobs in none of BullMQ's lists.
 
--- `changeAdmission` opens, changes, admits and closes; the functions of the first queue are such changes. The others are for scripts that
--- open and close themselves.
+-- `changeAdmission` opens, makes changes (`enterQueue`, `leaveAdmission`, `parkAdmitted`), admits and closes. The functions of the second line are
+-- for scripts that open and close themselves.
 local changeAdmission, enterQueue, leaveAdmission, parkAdmitted, beginAdmitted
 local openAdmission, closeAdmission, countRuntime, recount, settle, settleAll, settleSome, admit, leaveWay
 

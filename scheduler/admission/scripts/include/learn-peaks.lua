@@ -1,5 +1,5 @@
 -- Learns from runs how many KV pages a function version holds. A hash keeps the last 64 peaks of each model (`peaks:<model>`, numbers
--- separated by spaces). Their 95th percentile (`pages:<model>`, nearest rank: the largest of up to 20) is the expectation for the next run,
+-- separated by spaces). Their 95th percentile (`pages:<model>`, nearest rank: the largest of up to 19) is the expectation for the next run,
 -- so that one unusual run among many changes nothing. `runs` counts the runs. Memory is learned in the same way, under the name `#memory`,
 -- in MiB.
 local learnPeaks

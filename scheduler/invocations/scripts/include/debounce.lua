@@ -1,5 +1,5 @@
 -- Debounced invocations wait outside their tenants' queues until their delay has passed. `<prefix>:debounced` (sorted set) has their ids by
--- the end of the delay. `debounceKey` of a record is its tenant's hash of waiting ones: `debounceField` (function and key) to id and time of
+-- the end of the delay. `debounceKey` of a record is its tenant's hash of waiting invocations: `debounceField` (function and key) to id and time of
 -- the first submission.
 
 -- Maximum keys of a tenant that wait at once.

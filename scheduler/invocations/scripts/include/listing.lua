@@ -2,8 +2,7 @@
 
 -- Invocations by submission time. Unended and ended invocations have separate lists, so that ended ones never push out running ones. Each
 -- tenant, and each of its functions, has two sorted sets: <listing>:open and <listing>:ended, <listing>:of:<function>:open and …:ended.
--- The record holds `listing`. The changes are
--- gathered: call `runGathered` after the last one.
+-- The record holds `listing`. The changes are gathered: call `runGathered` after the last one.
 local function listsOf(listing, fn)
   return {listing, listing .. ':of:' .. fn}
 end

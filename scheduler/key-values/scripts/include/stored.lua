@@ -1,8 +1,7 @@
 --- @include "../../../quotas/scripts/include/account.lua"
 
--- A tenant's store. KEYS[1] values (hash), KEYS[2] names (sorted set), KEYS[3] expiries (sorted set), KEYS[4] usage (hash),
--- KEYS[5] sweeps (sorted set); ARGV[1] tenant, ARGV[2] now, ms; the last argument is the
--- prefix of the keys of the tenant's quotas.
+-- A tenant's store. KEYS[1] values (hash), KEYS[2] names (sorted set), KEYS[3] expiries (sorted set), KEYS[4] usage (hash), KEYS[5] sweeps
+-- (sorted set); ARGV[1] tenant, ARGV[2] now, ms; the last argument is the prefix of the keys of the tenant's quotas.
 local values, names, expiries, usage, sweeps = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local tenant, now, account = ARGV[1], tonumber(ARGV[2]), ARGV[#ARGV]
 
