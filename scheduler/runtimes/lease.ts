@@ -99,8 +99,9 @@ export class RuntimeLease {
     try {
       const isRegistered = await this.#prolong(JSON.stringify(this.#load()));
       this.#answeredAt = performance.now();
+      if (this.#released) return;
       if (isRegistered && this.#said < this.#words) await this.#register();
-      if (isRegistered || this.#released) return;
+      if (isRegistered) return;
       for (const listener of [...this.#lost]) listener();
       await this.#register();
     } catch {
