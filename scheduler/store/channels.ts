@@ -1,5 +1,5 @@
 import type { Redis } from 'ioredis';
-import { StoreError } from './errors.ts';
+import { isConnectionError, StoreError } from './errors.ts';
 import { DEFAULT_CALL_DEADLINE_MS } from './store.ts';
 
 /** Callbacks of a listener on a channel. */
@@ -114,7 +114,7 @@ export class Channels {
     };
     const timer = setTimeout(late, DEFAULT_CALL_DEADLINE_MS);
     this.#onceLost.add(lost);
-    answer.then(lost, settled.reject);
+    answer.then(lost, (error) => (isConnectionError(error) ? lost() : settled.reject(error)));
     try {
       await settled.promise;
     } finally {
