@@ -211,6 +211,29 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await east.release();
   });
 
+  it('fails a command of a restore that a lost connection may have sent twice', async () => {
+    const { redis: connection } = scheduler.store;
+    const mark = await begin('cut off');
+    await mark.run(['RPUSH', 'listed', 'before']);
+    const send = connection.sendCommand.bind(connection);
+    connection.sendCommand = (command, ...rest) => {
+      if (command.name.startsWith('eval') && command.args.includes('cut'))
+        setImmediate(() => connection.disconnect(true));
+      return send(command, ...rest);
+    };
+    try {
+      process.kill(redis.pid ?? assert.fail(), 'SIGSTOP');
+      const cut = mark.run(['RPUSH', 'listed', 'cut']);
+      connection.once('close', () => process.kill(redis.pid ?? assert.fail(), 'SIGCONT'));
+      await assert.rejects(cut, { code: 'store-unavailable', message: /connection to Redis was lost/ });
+    } finally {
+      connection.sendCommand = send;
+    }
+    assert.deepEqual(await connection.lrange('listed', 0, -1), ['before', 'cut', 'cut'], 'the command ran twice');
+    await mark.run(['DEL', 'listed']);
+    await mark.release();
+  });
+
   it('notifies a restore that another one has its lease, and leaves that lease', async () => {
     const { store } = scheduler;
     const keys = [store.keys.restoreLease, store.keys.restoreMark];
