@@ -104,7 +104,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await other.release();
   });
 
-  it('notifies a supervisor whose name was taken also when the entry of the other one cannot be read', async () => {
+  it('notifies a supervisor whose name was taken, even when the entry of the new holder cannot be read', async () => {
     const { keys, redis: connection } = scheduler.store;
     const told = Promise.withResolvers<Error>();
     const slow = await claim(description('east'), { leaseMs: 1000, onTaken: told.resolve });
@@ -198,14 +198,40 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     assert.equal(await store.redis.get('of-third'), 'kept', 'a restore that slept changes nothing after another began');
     await fourth.release();
     await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of third/);
-    const whole = await begin('fifth');
-    await whole.set();
-    whole.whole();
-    await whole.release();
-    const west = await claim(description('west'));
-    await west.release();
+    for (const hasRunOut of [false, true]) {
+      const whole = await begin('fifth');
+      await whole.set();
+      whole.whole();
+      if (hasRunOut) await store.redis.del(restoreLease);
+      await whole.release();
+      const west = await claim(description('west'));
+      await west.release();
+    }
     assert.deepEqual(await store.redis.keys('*restoring*'), []);
     await east.release();
+  });
+
+  it('fails a command of a restore that a lost connection may have sent twice', async () => {
+    const { redis: connection } = scheduler.store;
+    const mark = await begin('cut off');
+    await mark.run(['RPUSH', 'listed', 'before']);
+    const send = connection.sendCommand.bind(connection);
+    connection.sendCommand = (command, ...rest) => {
+      if (command.name.startsWith('eval') && command.args.includes('cut'))
+        setImmediate(() => connection.disconnect(true));
+      return send(command, ...rest);
+    };
+    try {
+      process.kill(redis.pid ?? assert.fail(), 'SIGSTOP');
+      const cut = mark.run(['RPUSH', 'listed', 'cut']);
+      connection.once('close', () => process.kill(redis.pid ?? assert.fail(), 'SIGCONT'));
+      await assert.rejects(cut, { code: 'store-unavailable', message: /connection to Redis was lost/ });
+    } finally {
+      connection.sendCommand = send;
+    }
+    assert.deepEqual(await connection.lrange('listed', 0, -1), ['before', 'cut', 'cut'], 'the command ran twice');
+    await mark.run(['DEL', 'listed']);
+    await mark.release();
   });
 
   it('notifies a restore that another one has its lease, and leaves that lease', async () => {

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { machineKeys } from '../keys.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
@@ -27,8 +28,9 @@ export class Machines {
    * machine has the name.
    */
   async remove(name: string): Promise<boolean> {
-    const args = [name, removalNotice(name)];
-    return (await this.#store.script(REMOVE, machineKeys(this.#store.keys, name), args)) === 1;
+    const { keys } = this.#store;
+    const own = [...machineKeys(keys, name), keys.reply(randomUUID())];
+    return (await this.#store.script(REMOVE, own, [name, removalNotice(name)])) === 1;
   }
 
   /** The GPU hosts that processes of one machine can reach: its own, and those of other machines that have a network address. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
-import { Redis } from 'ioredis';
+import { Command, Redis } from 'ioredis';
 import { openMasterKeys } from '../secrets/master-keys.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -41,11 +41,12 @@ describe('the Redis user of a machine', () => {
     await connection.ping();
     return connection;
   };
-  const grant = async (name: string, certificate: string) => {
-    const { id } =
-      parseJoinToken(await scheduler.joinTokens.create(masterKeys, 60_000, PERMISSION)) ?? assert.fail('no token');
-    return scheduler.redisUsers.grant(id, name, certificate, ['runtime']);
+  const newToken = async () => {
+    const text = await scheduler.joinTokens.create(masterKeys, 60_000, PERMISSION);
+    return parseJoinToken(text)?.id ?? assert.fail('no token');
   };
+  const grant = async (name: string, certificate: string) =>
+    scheduler.redisUsers.grant(await newToken(), name, certificate, ['runtime']);
   const granted = async (name: string, certificate: string): Promise<RedisUser> => {
     const user = await grant(name, certificate);
     return typeof user === 'string' ? assert.fail(user) : user;
@@ -74,6 +75,30 @@ describe('the Redis user of a machine', () => {
     assert.equal(await grant('south', 'DD'), 'taken');
     assert.equal(await scheduler.redisUsers.grant('nothing', 'else', 'DD', ['runtime']), 'no-token');
     await lease.release();
+  });
+
+  it('is granted and removed once when the connection sends the calls twice', async () => {
+    const { redis: connection, keys } = scheduler.store;
+    const id = await newToken();
+    const marks = [keys.joinToken(id), keys.machineLease('twice')];
+    const send = connection.sendCommand.bind(connection);
+    const lost = new Set<string>();
+    connection.sendCommand = (command, ...rest) => {
+      const mark = marks.find((key) => !lost.has(key) && command.args.includes(key));
+      if (mark !== undefined && command.name.startsWith('eval')) {
+        lost.add(mark);
+        void send(new Command(command.name, [...command.args]));
+      }
+      return send(command, ...rest);
+    };
+    try {
+      const user = await scheduler.redisUsers.grant(id, 'twice', 'JJ', ['runtime']);
+      await connect(typeof user === 'string' ? assert.fail(user) : user);
+      assert.equal(await scheduler.machines.remove('twice'), true);
+    } finally {
+      connection.sendCommand = send;
+    }
+    assert.equal(lost.size, 2);
   });
 
   it('ends with the machine’s removal, open connections included, and its certificate with it', async () => {

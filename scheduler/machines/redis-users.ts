@@ -93,7 +93,7 @@ export class RedisUsers {
   /** Brings the users of Redis in line with the machines that have joined. A removed machine's connections end at once. */
   async compare(): Promise<void> {
     const { keys } = this.#store;
-    // Keep this order: a user that is granted in between is then in neither list, or in both.
+    // Keep this order: `grant` notes a machine before it makes the user, so a listed user without a note belongs to a removed machine.
     const listed = (await this.#store.call((redis) => redis.call('ACL', 'LIST'))) as string[];
     const stored = await this.#store.call((redis) => redis.hgetall(keys.joinedMachines));
     const wanted = new Map(

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
@@ -49,12 +50,18 @@ export class RestoreMark {
   readonly #timer: NodeJS.Timeout;
   readonly #lost = new AbortController();
   #isWhole = false;
+  /** Number of connections that have ended. */
+  #closes = 0;
+  readonly #onClose = () => {
+    this.#closes += 1;
+  };
 
   private constructor(store: Store, holder: string, renewMs: number) {
     this.#store = store;
     this.#holder = holder;
     // A renewal that fails is followed by another, or by the failure of the restore's own writes.
     this.#timer = setInterval(() => void this.renew().catch(() => undefined), renewMs);
+    store.redis.on('close', this.#onClose);
   }
 
   /**
@@ -100,11 +107,14 @@ export class RestoreMark {
   /**
    * Runs a command. In the same step, Redis checks that this restore still holds its lease.
    * @throws RestoreLost
-   * @throws StoreError
+   * @throws StoreError also when the connection was lost meanwhile: Redis may then have run the command twice, such as an RPUSH
    */
   async run(command: RestoreCommand): Promise<void> {
+    const closes = this.#closes;
     const done = await this.#store.script(STEP, keysOf(this.#store), [this.#holder, ...command], STEP_MS);
     if (done !== 1) this.#lose();
+    if (closes !== this.#closes)
+      throw new StoreError('store-unavailable', 'The connection to Redis was lost during a command of the restore.');
   }
 
   /** The platform is whole again: restored, or removed. */
@@ -115,6 +125,7 @@ export class RestoreMark {
   /** Ends the lease, and removes the mark when the platform is whole again. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
+    this.#store.redis.off('close', this.#onClose);
     await this.#store.script(END, keysOf(this.#store), [this.#holder, this.#isWhole ? '1' : '0']);
   }
 

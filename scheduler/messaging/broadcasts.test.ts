@@ -30,8 +30,8 @@ describe('broadcasts', () => {
       const connections = [redis.connect(), redis.connect()];
       let opened = 0;
       const connect = () => connections[opened++] as (typeof connections)[number];
-      const { messaging } = openScheduler({ connect, prefix });
-      return { ...messaging, close: () => messaging.close(), connections };
+      const { messaging, store } = openScheduler({ connect, prefix });
+      return { ...messaging, close: () => messaging.close(), connections, keys: store.keys };
     });
   }
 
@@ -144,6 +144,12 @@ describe('broadcasts', () => {
     assert.equal(await two.broadcasts.broadcast('t', 'left', envelope('x')), 0);
     assert.equal(await two.broadcasts.broadcast('t', 'kept', envelope('x')), 1);
     commands.disconnect();
+  });
+
+  test('a subscription that Redis cannot register is not ready', async () => {
+    const [one] = processes(1) as [ReturnType<typeof processes>[0]];
+    await one.connections[0]?.set(one.keys.topic('t', 'broken'), 'no hash');
+    await assert.rejects(joined(one.broadcasts, 'broken'), { code: 'store-corrupt', message: /WRONGTYPE/ });
   });
 
   test('pending receives are served first, and a subscription gets no message from before it was ready', async () => {

@@ -145,6 +145,7 @@ export class Broadcasts {
       if (size === 0) calls.hdel(key, this.#channel);
       else calls.hset(key, this.#channel, `${size}:${topic.generation}`).pexpire(key, TOPIC_MS);
       const replies = await calls.pubsub('NUMSUB', this.#channel).exec();
+      for (const [error] of replies ?? []) if (error) throw error;
       const listeners = replies?.at(-1)?.[1] as [channel: string, count: number] | undefined;
       return Number(listeners?.[1]) > 0;
     });

@@ -27,23 +27,23 @@ test('an attempt that was requeued or has ended can neither write, delete, push,
   };
   const said = (text: string) => ({ sender: id, message: { text } });
   const never = new AbortController().signal;
-  const all = (by: { id: string; epoch: number }, text: string) => [
+  const allButPull = (by: { id: string; epoch: number }, text: string) => [
     () => keyValues.write('t', 'k', Buffer.from(text), { by }),
     () => queues.push('t', 'queue', said(text), by),
     () => broadcasts.broadcast('t', 'topic', said(text), by),
-    () => queues.pull('t', 'queue', never, by),
     () => keyValues.delete('t', 'other', by),
   ];
   const first = await begin('r1');
-  for (const call of all(first, 'first')) await call();
+  for (const call of allButPull(first, 'first')) await call();
+  assert.deepEqual(await queues.pull('t', 'queue', never, first), said('first'));
   await keyValues.write('t', 'other', Buffer.from('kept'));
   const waits = queues.pull('t', 'queue', never, first);
   waits.catch(() => undefined);
   assert.equal(await invocations.requeue(id, first.epoch, first.nextSeq, 'for others', null), 'requeued');
   const refused = { code: 'stale-attempt' };
-  for (const call of all(first, 'late').filter((_, i) => i !== 3)) await assert.rejects(call, refused);
+  for (const call of allButPull(first, 'late')) await assert.rejects(call, refused);
   const second = await begin('r2');
-  for (const call of all(first, 'late').filter((_, i) => i !== 3)) await assert.rejects(call, refused);
+  for (const call of allButPull(first, 'late')) await assert.rejects(call, refused);
   await queues.push('t', 'queue', said('second'), second);
   await assert.rejects(waits, refused, 'the pull that waited from before');
   await assert.rejects(queues.pull('t', 'queue', never, first), refused);
@@ -52,5 +52,6 @@ test('an attempt that was requeued or has ended can neither write, delete, push,
   assert.equal(String((await keyValues.get('t', 'other'))?.value), 'kept');
   await keyValues.write('t', 'k', Buffer.from('second'), { by: second });
   await invocations.finish(id, second.epoch, second.nextSeq, { event: 'result', data: '{}' }, null);
-  for (const call of all(second, 'after the end').filter((_, i) => i !== 3)) await assert.rejects(call, refused);
+  for (const call of allButPull(second, 'after the end')) await assert.rejects(call, refused);
+  await assert.rejects(queues.pull('t', 'queue', never, second), refused);
 });

@@ -9,8 +9,7 @@ const readScript = loadScript(new URL('./scripts/read.lua', import.meta.url));
 const HOLDS_MS = 15_000;
 /** Maximum processes with a snapshot. */
 const MAX_PROCESSES = 256;
-/** Maximum characters of one snapshot; a larger one is refused. */
-const MAX_SNAPSHOT = 2 * 1024 * 1024;
+const MAX_SNAPSHOT_CHARACTERS = 2 * 1024 * 1024;
 
 export interface Snapshot {
   readonly process: string;
@@ -25,12 +24,12 @@ export class MetricsBoard {
     this.#store = store;
   }
 
-  /** Replaces a process' snapshot. Throws `StoreError`, `invalid-argument` for a too large snapshot or too many processes. */
+  /** Replaces the snapshot of a process. Throws `StoreError`, `invalid-argument` for a snapshot that is too large or too many processes. */
   async publish(process: string, text: string): Promise<void> {
-    if (text.length > MAX_SNAPSHOT) {
+    if (text.length > MAX_SNAPSHOT_CHARACTERS) {
       throw new StoreError(
         'invalid-argument',
-        `The measurements of ${process} take ${text.length} characters; ${MAX_SNAPSHOT} is the limit.`,
+        `The measurements of ${process} take ${text.length} characters; ${MAX_SNAPSHOT_CHARACTERS} is the limit.`,
       );
     }
     const stored = await this.#store.script(publishScript, this.#keys(), [process, text, HOLDS_MS, MAX_PROCESSES]);

@@ -43,7 +43,7 @@ describe('leases', () => {
     assert.equal(leaseToEnd([]), undefined);
   });
 
-  test('names leave in an order of the tenant, and hints of a tenant change nothing for the others', () => {
+  test('the tenant with most pages loses the next name, and hints of a tenant change nothing for the others', () => {
     const nextUseMs = fc.option(fc.integer({ min: -100, max: 100 }), { nil: undefined });
     const name = fc.record({ tenant, pages, nextUseMs });
     fc.assert(

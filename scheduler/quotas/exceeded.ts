@@ -117,7 +117,7 @@ export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
   return uses;
 }
 
-/** Parses a metering reply from index 1: quota, function, limit, tokens left and their window ('' for none), KV pages, read at. */
+/** Parses a metering reply after its first value: quota, function, limit, tokens left and their window ('' for none), KV pages, read at. */
 export function parseMetered(values: readonly unknown[], now: number): Omit<Metered<unknown>, 'outcome'> {
   const [quota, fn, limit, tokensLeft, window, kvPages, readAt] = values;
   const resetsAt = isQuotaName(quota) ? resetOf(quota, now) : null;

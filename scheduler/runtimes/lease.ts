@@ -28,16 +28,16 @@ export class RuntimeLease {
   #timer: NodeJS.Timeout | undefined;
   #load: () => RuntimeLoad = () => ({ running: 0 });
   #released = false;
-  /** Number of changes to the description, and the last one that has reached Redis. */
-  #words = 0;
-  #said = 0;
-  /** The load that Redis has; undefined while it may have another. */
-  #toldLoad: string | undefined;
+  /** Revision of the description, and the last one that has reached Redis. */
+  #revision = 0;
+  #storedRevision = 0;
+  /** The load in Redis; undefined while that may be another. */
+  #storedLoad: string | undefined;
   #answeredAt = performance.now();
   /** After an outage, Redis may have lost the last description and load, or may receive older ones after them. */
-  readonly #sayAgain = () => {
-    this.#words += 1;
-    this.#toldLoad = undefined;
+  readonly #storeAgain = () => {
+    this.#revision += 1;
+    this.#storedLoad = undefined;
   };
 
   constructor(store: Store, description: RuntimeDescription & { readonly id: string }, leaseMs: number) {
@@ -50,14 +50,14 @@ export class RuntimeLease {
   /** Registers the runtime and starts to renew its lease. */
   async start(): Promise<void> {
     await this.#register();
-    this.#store.redis.on('ready', this.#sayAgain);
+    this.#store.redis.on('ready', this.#storeAgain);
     this.#schedule();
   }
 
   /** Adds to the runtime's description, such as its models once the GPU hosts have answered. Admission uses it at once. */
   async describe(more: Omit<Partial<RuntimeDescription>, 'name'>): Promise<void> {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
-    this.#words += 1;
+    this.#revision += 1;
     await this.#register();
   }
 
@@ -83,7 +83,7 @@ export class RuntimeLease {
   /** Releases the lease. Jobs that the runtime still holds become orphans, so drain first. */
   async release(): Promise<void> {
     this.#released = true;
-    this.#store.redis.off('ready', this.#sayAgain);
+    this.#store.redis.off('ready', this.#storeAgain);
     clearTimeout(this.#timer);
     await unregister(this.#store, this.id);
   }
@@ -99,8 +99,9 @@ export class RuntimeLease {
     try {
       const isRegistered = await this.#prolong(JSON.stringify(this.#load()));
       this.#answeredAt = performance.now();
-      if (isRegistered && this.#said < this.#words) await this.#register();
-      if (isRegistered || this.#released) return;
+      if (this.#released) return;
+      if (isRegistered && this.#storedRevision < this.#revision) await this.#register();
+      if (isRegistered) return;
       for (const listener of [...this.#lost]) listener();
       await this.#register();
     } catch {
@@ -115,35 +116,35 @@ export class RuntimeLease {
     try {
       // While the lease holds, the runtime is registered: the script that removes it ends the lease. These commands take a third of the time of
       // the script. The first one writes less to the append-only file.
-      if (load === this.#toldLoad) {
+      if (load === this.#storedLoad) {
         if (await this.#store.call((redis) => redis.pexpire(alive, this.lengthMs))) return true;
       } else {
-        this.#toldLoad = undefined;
+        this.#storedLoad = undefined;
         if (await this.#store.call((redis) => redis.set(alive, load, 'PX', this.lengthMs, 'XX'))) {
-          this.#toldLoad = load;
+          this.#storedLoad = load;
           return true;
         }
       }
     } catch (error) {
       if (!StoreError.from(error).full) throw error;
     }
-    // A count of the capacity leaves out a runtime whose lease has run out.
-    this.#sayAgain();
+    // Counts of the capacity leave out a runtime whose lease has run out: only a registration adds it again.
+    this.#storeAgain();
     return (await this.#store.script(RENEW, [keys.runtimes, alive], [this.id, this.lengthMs, load])) === 1;
   }
 
   async #register(): Promise<void> {
     const { keys, clock } = this.#store;
-    const word = this.#words;
+    const revision = this.#revision;
     const own = [this.id, this.lengthMs, JSON.stringify(this.#load()), this.#description];
     const args = [...own, keys.prefix, clock()];
     try {
       await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
     } finally {
-      // The answer to a renewal sent before may have come meanwhile.
-      this.#toldLoad = undefined;
+      // The answer to an earlier renewal may have come meanwhile.
+      this.#storedLoad = undefined;
     }
-    this.#said = Math.max(this.#said, word);
+    this.#storedRevision = Math.max(this.#storedRevision, revision);
   }
 }
 

@@ -18,9 +18,9 @@ const DUE = loadScript(new URL('./scripts/due.lua', import.meta.url));
 const ROUNDS_PER_LEASE = 5;
 /** Number of reapers that look in every round. In a larger platform, reapers take turns, so that all together ask no more often. */
 const REAPERS_AT_PACE = 8;
-/** Minimum time between two looks in a larger platform, as a part of the time between two rounds. */
+/** Minimum time between two looks in a larger platform, as a fraction of the time between two rounds. */
 const PACE = 1 / 2;
-/** A part of a lease. When no reaper has looked for that long, leases may have run out because Redis stood still. */
+/** Fraction of a lease. When no reaper has looked for that long, leases may have run out because Redis stood still. */
 const PAUSE = 1 / 2;
 /** Checks per lease for a pause of this process. */
 const BEATS_PER_LEASE = 10;
@@ -213,14 +213,14 @@ export class Reaper {
     }
     if (dropped + returned + sums > 0) {
       const found = `${dropped} entries dropped, ${returned} invocations put back into the queue, ${sums} sums set`;
-      onError?.(new StoreError('store-corrupt', `The ledger of admitted invocations was put right: ${found}.`));
+      onError?.(new StoreError('store-corrupt', `The ledger of admitted invocations was corrected: ${found}.`));
     }
   }
 
   async #repairAccounts(): Promise<void> {
     const corrected = await this.#options.quotas.repairAccounts();
     if (corrected === null || corrected === 0) return;
-    const found = `What ${corrected} tenants keep in Redis was not what their accounts said; the accounts were put right.`;
+    const found = `The accounts of ${corrected} tenants did not equal what the tenants keep in Redis, and were corrected.`;
     this.#options.onError?.(new StoreError('store-corrupt', found));
   }
 

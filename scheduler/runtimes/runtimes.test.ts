@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
-import { durably, losingWrites } from '../store/testing/lost-writes.ts';
+import { durably } from '../store/testing/lost-writes.ts';
 import {
   beginAttempt,
   collect,
@@ -377,44 +377,6 @@ describe('runtimes', () => {
     const gone = client.multi().hdel(keys.runtimes, 'earlier').del(keys.alive('earlier'));
     await gone.hset(keys.runtimes, 'later', later).exec();
     await eventually(async () => (await client.hexists(keys.runtimes, 'later')) === 0, 'it is dead');
-  });
-
-  test('a renewal writes the load when it has changed since the last one, or since a description', async () => {
-    scheduler = openTestScheduler(redis, { leaseMs: 4000 });
-    const { redis: client, keys } = scheduler.store;
-    const lease = await scheduler.runtimes.acquire({ name: 'steady', slots: 1 });
-    const alive = keys.alive(lease.id);
-    let load = 1;
-    lease.reportLoad(() => ({ running: load }));
-    const stores = (running: number) =>
-      eventually(async () => (await client.get(alive)) === JSON.stringify({ running }), `a load of ${running}`);
-    const renewal = async () => {
-      const before = lease.answeredAt;
-      await eventually(() => lease.answeredAt > before, 'a renewal');
-    };
-    await stores(1);
-    // Without a lifetime until the next renewal, so that the value cannot expire before.
-    await client.set(alive, 'of another');
-    await eventually(async () => (await client.pttl(alive)) > 0, 'the lease is renewed');
-    assert.equal(await client.get(alive), 'of another');
-    load = 2;
-    await stores(2);
-    await renewal();
-    load = 3;
-    const described = lease.describe({ slots: 2 });
-    load = 2;
-    await described;
-    await stores(2);
-    await lease.release();
-  });
-
-  test('a runtime repeats its description after Redis has lost it', async () => {
-    scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
-    const lease = await scheduler.runtimes.acquire({ name: 'speaking', slots: 1 });
-    await losingWrites(redis, () => lease.describe({ slots: 2 }));
-    const slots = async () => (await scheduler.runtimes.list()).map((runtime) => runtime.slots);
-    await eventually(async () => (await slots()).join() === '2', 'the description is stored again');
-    await lease.release();
   });
 
   test('an invocation that waits past its deadline without a runtime fails, despite broken entries before it', async () => {

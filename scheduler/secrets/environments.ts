@@ -7,7 +7,7 @@ import type { Store } from '../store/store.ts';
 import type { MasterKey, MasterKeys } from './master-keys.ts';
 import { withoutValues } from './rules.ts';
 import { seal, unseal } from './sealing.ts';
-import { SecretError } from './secrets.ts';
+import { SecretError, unopened } from './secrets.ts';
 
 const RESEAL = loadScript(new URL('./scripts/reseal-version.lua', import.meta.url));
 
@@ -134,8 +134,7 @@ export class Environments {
         if (sealed === undefined) throw new Error('it is not stored');
         opened.set(variable, await unseal(this.#keys(), ownerOfValue(ownerOf(version), name, variable), sealed));
       } catch (cause) {
-        const why = cause instanceof Error ? cause.message : String(cause);
-        throw new SecretError(`The variable ${variable} cannot be opened: ${why.replace(/\.$/, '')}.`, { cause });
+        throw unopened(`The variable ${variable}`, cause);
       }
     }
     return opened;

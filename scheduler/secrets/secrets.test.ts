@@ -74,6 +74,12 @@ describe('secrets of tenants', () => {
     });
     assert.deepEqual(await secrets.pin('other', ['TOKEN']), { ok: false, unknown: ['TOKEN'] });
     assert.deepEqual(await secrets.open('acme', {}), new Map());
+    await assert.rejects(
+      new Secrets(new Store(redis.connect()), { kept: async () => [] }).open('acme', pinned.revisions),
+      (error) =>
+        error instanceof SecretError &&
+        error.message === 'The secret OTHER cannot be opened: This process has no master key.',
+    );
   });
 
   it('keep a value as long as a deploy or a version needs it', async () => {

@@ -48,6 +48,12 @@ export class SecretError extends Error {
   override readonly name = 'SecretError';
 }
 
+/** The error for a value that cannot be opened. */
+export function unopened(what: string, cause: unknown): SecretError {
+  const why = cause instanceof Error ? cause.message : String(cause);
+  return new SecretError(`${what} cannot be opened: ${why.replace(/\.$/, '')}.`, { cause });
+}
+
 /** Secrets of tenants, sealed under the installation's master key before they are stored, and opened where a function runs. */
 export class Secrets {
   readonly #store: Store;
@@ -133,8 +139,7 @@ export class Secrets {
       try {
         opened.set(name, await unseal(this.#keys(), { tenant, name }, sealed));
       } catch (cause) {
-        const why = cause instanceof Error ? cause.message : String(cause);
-        throw new SecretError(`The secret ${name} cannot be opened: ${why}.`, { cause });
+        throw unopened(`The secret ${name}`, cause);
       }
     }
     return opened;

@@ -1,5 +1,5 @@
 import type { Redis } from 'ioredis';
-import { StoreError } from './errors.ts';
+import { isConnectionError, StoreError } from './errors.ts';
 import { DEFAULT_CALL_DEADLINE_MS } from './store.ts';
 
 /** Callbacks of a listener on a channel. */
@@ -26,6 +26,8 @@ export class Channels {
   /** @param redis a connection used for nothing else, since it enters subscriber mode. */
   constructor(redis: Redis) {
     this.#redis = redis;
+    // ioredis would also subscribe to the channels that were left during an outage, and never leave them.
+    redis.options.autoResubscribe = false;
     redis.on('messageBuffer', this.#onMessage);
     redis.on('ready', this.#onReady);
     redis.on('close', this.#onClose);
@@ -37,10 +39,11 @@ export class Channels {
   }
 
   /**
-   * Listens to a channel. Once this resolves, all messages published from then on arrive. While Redis is away it resolves too, and
+   * Listens to a channel. Once this resolves, all messages published from then on arrive. While Redis is away or slow it resolves too, and
    * `resumed` tells the listener when the subscription is active.
    *
    * @returns the function that stops listening.
+   * @throws StoreError when Redis refuses the subscription
    */
   async listen(channel: string, listener: ChannelListener): Promise<() => void> {
     let set = this.#listeners.get(channel);
@@ -55,8 +58,13 @@ export class Channels {
       throw new StoreError('store-unavailable', 'The connection to Redis was closed.');
     }
     // A repeated subscribe is harmless, and its reply proves that the subscription is active.
-    if (this.#redis.status === 'ready') await this.#settled(this.#redis.subscribe(channel));
-    return stop;
+    try {
+      if (this.#redis.status === 'ready') await this.#settled(this.#redis.subscribe(channel), channel, listener);
+      return stop;
+    } catch (error) {
+      stop();
+      throw StoreError.from(error);
+    }
   }
 
   /** Forgets every listener. The connection's owner closes the connection. */
@@ -93,20 +101,25 @@ export class Channels {
     if (this.#redis.status === 'ready') this.#redis.unsubscribe(channel).catch(() => undefined);
   }
 
-  /** Waits for a reply, but not past the loss of the connection: then `lost` and `resumed` inform the listener. */
-  async #settled(answer: Promise<unknown>): Promise<void> {
-    let lost: (() => void) | undefined;
-    let timer: NodeJS.Timeout | undefined;
+  /** Waits for the reply to a subscribe, but no longer than a call and not past the loss of the connection. */
+  async #settled(answer: Promise<unknown>, channel: string, listener: ChannelListener): Promise<void> {
+    const settled = Promise.withResolvers<void>();
+    const lost = () => settled.resolve();
+    const late = () => {
+      lost();
+      answer.then(
+        () => this.#listeners.get(channel)?.has(listener) && listener.resumed(),
+        () => undefined,
+      );
+    };
+    const timer = setTimeout(late, DEFAULT_CALL_DEADLINE_MS);
+    this.#onceLost.add(lost);
+    answer.then(lost, (error) => (isConnectionError(error) ? lost() : settled.reject(error)));
     try {
-      await new Promise<void>((resolve) => {
-        lost = () => resolve();
-        timer = setTimeout(lost, DEFAULT_CALL_DEADLINE_MS);
-        this.#onceLost.add(lost);
-        answer.then(lost, lost);
-      });
+      await settled.promise;
     } finally {
       clearTimeout(timer);
-      if (lost) this.#onceLost.delete(lost);
+      this.#onceLost.delete(lost);
     }
   }
 }

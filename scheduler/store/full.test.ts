@@ -46,6 +46,10 @@ describe('Redis at its memory limit', () => {
     await client.hset(keys.removedVersions('t', 'f'), 'v', JSON.stringify(removed));
     await client.hset(keys.removals, 't/f', 'drain', 't/f@v', 'now');
     await scheduler.quotas.setDefaults({ 'kv-pages': 100 });
+    const subscription = messaging.broadcasts.subscribe('t', 'topic');
+    await subscription.ready;
+    const broadcast = (text: string) =>
+      messaging.broadcasts.broadcast('t', 'topic', { sender: 's', message: { text } });
     // On a connection of its own: Redis keeps a buffer of that size for a connection that has sent so much.
     const filling = client.duplicate();
     await filling.set('filler', Buffer.alloc(8 * 2 ** 20));
@@ -59,6 +63,7 @@ describe('Redis at its memory limit', () => {
       () => files.put(first.id, 'f', 'text/plain', new Uint8Array(10)),
       () => inbox.push(first.id, { text: 'x' }),
       () => messaging.queues.push('t', 'line', { sender: 's', message: { text: 'x' } }),
+      () => broadcast('x'),
       () =>
         client
           .multi()
@@ -98,6 +103,13 @@ describe('Redis at its memory limit', () => {
     );
 
     await client.del('filler');
+    assert.equal(await broadcast('after'), 1);
+    const heard = await subscription.next();
+    assert.deepEqual(
+      heard.kind === 'message' && heard.envelope.message,
+      { text: 'after' },
+      'the refused message went out',
+    );
     assert.equal(await invocations.append(third.id, third.epoch, 1, [event]), 'ok');
     await begin();
   });

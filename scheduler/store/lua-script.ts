@@ -11,7 +11,7 @@ export interface Script {
 
 const INCLUDE = /^[ \t]*--- @include "([a-z./-]+)"[ \t]*$/gm;
 
-/** Files by their address, each as texts with the paths of its includes between them. A script includes five others on average, most of them often. */
+/** Files by URL, each split into texts with the paths of its includes between them. Most includes belong to many scripts. */
 const files = new Map<string, readonly string[]>();
 
 /**

@@ -1,13 +1,20 @@
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { Channels } from './channels.ts';
 import { StoreError } from './errors.ts';
 import type { Script } from './lua-script.ts';
-import { Store } from './store.ts';
+import { DEFAULT_CALL_DEADLINE_MS, Store } from './store.ts';
 
-const ECHO: Script = { name: 'echo', lua: 'return ARGV[1]', sha1: 'cd0d9e4a5e8a5ad2e2a0a3c5b16e1a7d4dbaa34f' };
+const scriptOf = (name: string, lua: string): Script => ({
+  ...{ name, lua },
+  sha1: createHash('sha1').update(lua).digest('hex'),
+});
+const ECHO = scriptOf('echo', 'return ARGV[1]');
+const ECHO_LIST = scriptOf('echo-list', 'return {ARGV[1]}');
 
 describe('store', () => {
   let redis: TestRedis;
@@ -16,14 +23,22 @@ describe('store', () => {
   });
   after(() => redis.stop());
 
-  test('a script runs whether or not Redis has it cached', async () => {
+  test('a script is sent once, then called by its hash, and sent again when Redis has lost it', async () => {
     const store = new Store(redis.connect());
-    assert.equal(await store.script(ECHO, [], ['a']), 'a');
+    const bytes = Buffer.from([0xff, 0x00]);
+    const counts = async () => {
+      const info = await store.redis.info('commandstats');
+      return ['eval', 'evalsha'].map((name) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(info)?.[1] ?? 0));
+    };
+    const both = async () => {
+      assert.equal(await store.script(ECHO, [], ['a']), 'a');
+      assert.deepEqual(await store.scriptBuffers(ECHO_LIST, [], [bytes]), [bytes]);
+      return counts();
+    };
+    assert.deepEqual(await both(), [2, 0]);
+    assert.deepEqual(await both(), [2, 2]);
     await store.redis.script('FLUSH');
-    assert.equal(await store.script(ECHO, [], ['b']), 'b');
-    assert.deepEqual(await store.scriptBuffers({ ...ECHO, lua: 'return {ARGV[1]}' }, [], [Buffer.from([0xff, 0x00])]), [
-      Buffer.from([0xff, 0x00]),
-    ]);
+    assert.deepEqual(await both(), [4, 4]);
   });
 
   test('a command that Redis refuses fails as a StoreError with its cause', async () => {
@@ -131,5 +146,57 @@ describe('channels', () => {
     assert.ok(
       heard.indexOf('b lost') > heard.indexOf('restart') && heard.indexOf('b resumed') > heard.indexOf('b lost'),
     );
+  });
+
+  const silent = { message: () => undefined, resumed: () => undefined };
+  const connected = async () => {
+    const connection = redis.connect();
+    await connection.ping();
+    return connection;
+  };
+
+  test('a channel that was left while Redis was away is not subscribed again', async () => {
+    const subscriber = await connected();
+    const channels = new Channels(subscriber);
+    const stop = await channels.listen('left', silent);
+    const resumed = Promise.withResolvers<void>();
+    await channels.listen('kept', { ...silent, resumed: resumed.resolve });
+    subscriber.disconnect(true);
+    await once(subscriber, 'close');
+    stop();
+    await resumed.promise;
+    const client = await connected();
+    assert.deepEqual(await client.pubsub('NUMSUB', 'left', 'kept'), ['left', 0, 'kept', 1]);
+    channels.close();
+  });
+
+  test('a subscription that Redis refuses fails, and leaves no listener', async () => {
+    const subscriber = await connected();
+    await subscriber.call('ACL', 'SETUSER', 'deaf', 'on', 'nopass', '+@all', '~*', 'resetchannels');
+    await subscriber.auth('deaf', '');
+    const channels = new Channels(subscriber);
+    await assert.rejects(
+      channels.listen('news', silent),
+      (error) => error instanceof StoreError && /NOPERM/.test(error.message),
+    );
+    assert.equal(channels.size, 0);
+  });
+
+  test('a subscription that Redis confirms only after the deadline reports that it is active', async (t) => {
+    const subscriber = await connected();
+    const channels = new Channels(subscriber);
+    const resumed = Promise.withResolvers<void>();
+    process.kill(redis.pid ?? assert.fail(), 'SIGSTOP');
+    try {
+      t.mock.timers.enable({ apis: ['setTimeout'] });
+      const listening = channels.listen('slow', { ...silent, resumed: resumed.resolve });
+      t.mock.timers.tick(DEFAULT_CALL_DEADLINE_MS);
+      t.mock.timers.reset();
+      await listening;
+    } finally {
+      process.kill(redis.pid ?? assert.fail(), 'SIGCONT');
+    }
+    await resumed.promise;
+    channels.close();
   });
 });

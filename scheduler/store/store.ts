@@ -7,6 +7,7 @@ import type { Script } from './lua-script.ts';
 export const DEFAULT_CALL_DEADLINE_MS = 4000;
 
 type Argument = string | number | Buffer;
+type EvaluationName = 'eval' | 'evalsha';
 
 export interface StoreOptions {
   /** Prefix of every key; `pie` by default. */
@@ -45,15 +46,8 @@ export class Store {
    * EVALSHA too, it would need a second round trip, and later calls would overtake it.
    */
   script(script: Script, keys: readonly string[], args: readonly Argument[], deadlineMs?: number): Promise<unknown> {
-    return this.call(async (redis) => {
-      if (this.#isNew(script)) return redis.eval(script.lua, keys.length, ...keys, ...args);
-      try {
-        return await redis.evalsha(script.sha1, keys.length, ...keys, ...args);
-      } catch (error) {
-        if (!isUnknownScript(error)) throw error;
-        return redis.eval(script.lua, keys.length, ...keys, ...args);
-      }
-    }, deadlineMs);
+    const run = (redis: Redis, name: EvaluationName, text: string) => redis[name](text, keys.length, ...keys, ...args);
+    return this.#evaluate(script, run, deadlineMs);
   }
 
   /** Like `script`, for replies that hold bytes: strings arrive as buffers. */
@@ -63,14 +57,24 @@ export class Store {
     args: readonly Argument[],
     deadlineMs?: number,
   ): Promise<unknown[]> {
-    const run = async (redis: Redis, name: string, text: string): Promise<unknown[]> => {
+    const run = async (redis: Redis, name: EvaluationName, text: string): Promise<unknown[]> => {
       const command = new Command(name, [text, keys.length, ...keys, ...args], { replyEncoding: null });
       const reply = await redis.sendCommand(command);
       if (!Array.isArray(reply)) throw new StoreError('store-corrupt', `The script ${script.name} answered no list.`);
       return reply;
     };
+    return this.#evaluate(script, run, deadlineMs);
+  }
+
+  #evaluate<T>(
+    script: Script,
+    run: (redis: Redis, name: EvaluationName, text: string) => Promise<T>,
+    deadlineMs: number | undefined,
+  ): Promise<T> {
     return this.call(async (redis) => {
-      if (this.#isNew(script)) return run(redis, 'eval', script.lua);
+      const isNew = !this.#sent.has(script.sha1);
+      this.#sent.add(script.sha1);
+      if (isNew) return run(redis, 'eval', script.lua);
       try {
         return await run(redis, 'evalsha', script.sha1);
       } catch (error) {
@@ -92,13 +96,6 @@ export class Store {
     const waitedFrom = performance.now();
     await withDeadline(this.#ready(), Math.min(deadlineMs, this.deadlineMs));
     return withDeadline(commands(redis), Math.max(1, deadlineMs - (performance.now() - waitedFrom)));
-  }
-
-  /** True when the connection has not sent this script's full text yet; marks it as sent. */
-  #isNew({ sha1 }: Script): boolean {
-    if (this.#sent.has(sha1)) return false;
-    this.#sent.add(sha1);
-    return true;
   }
 
   /** Fails unless Redis answers within the deadline. */

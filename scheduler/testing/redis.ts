@@ -63,8 +63,7 @@ export class TestRedis {
   /** Ends the server with SIGKILL and waits for its exit. With an append-only file, acknowledged writes survive. */
   async kill(): Promise<void> {
     const server = this.#server;
-    if (this.#options.appendOnly && runs(server))
-      await Promise.race([this.#written(), once(server, 'exit'), sleep(WRITTEN_MS, undefined, { ref: false })]);
+    if (this.#options.appendOnly && runs(server)) await this.#write(server);
     await this.#end();
   }
 
@@ -112,10 +111,11 @@ export class TestRedis {
   }
 
   /** On a slow disk, `everysec` may write a second after the reply; `always` writes at once. */
-  async #written(): Promise<void> {
+  async #write(server: ChildProcess): Promise<void> {
     const connection = openConnection(this.socket);
+    const written = connection.config('SET', 'appendfsync', 'always').catch(() => undefined);
     try {
-      await connection.config('SET', 'appendfsync', 'always').catch(() => undefined);
+      await Promise.race([written, once(server, 'exit'), sleep(WRITTEN_MS, undefined, { ref: false })]);
     } finally {
       connection.disconnect();
     }

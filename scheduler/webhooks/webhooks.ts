@@ -126,19 +126,17 @@ export class Webhooks {
     const { signal } = this.#stopping;
     const wakeup = new Wakeup();
     const wake = () => wakeup.set();
-    const stop = await channels.listen(store.keys.webhooksChannel, { message: wake, resumed: wake });
-    try {
-      while (!signal.aborted) {
-        try {
-          if (!(await this.#moveSome())) await wakeup.wait(IDLE_MS, signal);
-        } catch (error) {
-          if (!signal.aborted && !isConnectionError(error)) onError?.(error);
-          await wakeup.wait(RETRY_MS, signal);
-        }
+    let stop: (() => void) | undefined;
+    while (!signal.aborted) {
+      try {
+        stop ??= await channels.listen(store.keys.webhooksChannel, { message: wake, resumed: wake });
+        if (!(await this.#moveSome())) await wakeup.wait(IDLE_MS, signal);
+      } catch (error) {
+        if (!signal.aborted && !isConnectionError(error)) onError?.(error);
+        await wakeup.wait(RETRY_MS, signal);
       }
-    } finally {
-      stop();
     }
+    stop?.();
   }
 
   /** Returns true when a full round was moved. */

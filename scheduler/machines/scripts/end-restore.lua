@@ -1,15 +1,17 @@
 --[[
-  Ends the lease of a restore, and removes its mark when the platform is whole. The lease and the mark of another restore stay.
+  Ends the lease of a restore, which may have run out, and removes its mark when the platform is whole. The lease and the mark of another
+  restore stay.
 
   KEYS[1] the lease: the restore that holds it (string with a TTL)
   KEYS[2] the mark: the last restore that began to change the platform (string)
   ARGV[1] the restore
   ARGV[2] '1': the platform is whole
 
-  Returns 1 when the lease was the restore's, else 0.
+  Returns 0 when another restore holds the lease, else 1.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then
   return 0
 end
 redis.call('DEL', KEYS[1])

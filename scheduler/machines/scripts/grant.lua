@@ -1,6 +1,6 @@
 --[[
   Uses a token up for a machine that joins, and notes the machine. A refusal leaves the token usable. The drains of an earlier machine of its
-  name, which was removed, end: until then they keep new work from its processes.
+  name, which was removed, end: until then they keep new work from its processes. A repeated call only returns the reply.
 
   KEYS[1] machines that have joined (hash)
   KEYS[2] description of the machine of this name (string with a TTL)
@@ -9,13 +9,16 @@
   KEYS[5] drained GPU hosts and machines (hash)
   KEYS[6] channel of changes of the drained ones
   ARGV[1] name
-  ARGV[2] the hash of its password and its certificate, as JSON text
+  ARGV[2] its note, as JSON text: the hash of its password, which no other call has, certificate, roles and time
   ARGV[3] fingerprint of its certificate
   ARGV[4] its entry among the drained
 
   Returns 1 when it is noted, 0 when a machine of its name has joined or is registered, or its certificate was removed, and -1 when the
   token is used or has expired.
 ]]
+if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
+  return 1
+end
 if redis.call('EXISTS', KEYS[4]) == 0 then
   return -1
 end

@@ -20,6 +20,8 @@ end
 if not isCurrent(KEYS[3], ARGV[3]) then
   return -1
 end
+-- A full Redis refuses this write, and then no subscriber may get the message.
+redis.call('SET', KEYS[2], 0, 'PX', ARGV[2])
 local reached = 0
 local processes = redis.call('HGETALL', KEYS[1])
 for i = 1, #processes, 2 do

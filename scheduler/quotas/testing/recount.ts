@@ -2,6 +2,8 @@ import type { Store } from '../../store/store.ts';
 
 /** Cost of each item in addition to its content, in bytes, from quotas/README.md. */
 const COST = { record: 2048, event: 64, logLine: 128, message: 64, queue: 512 } as const;
+/** Bytes of the number before a message in a queue; they do not count. */
+const QUEUE_NUMBER_BYTES = 8;
 
 /**
  * Computes a tenant's bytes in Redis from the stored values by the formula of quotas/README.md, independently of the scripts.
@@ -44,9 +46,8 @@ export async function recount(
   }
   for (const state of await redis.keys(keys.messageQueueState(tenant, '*'))) {
     bytes += COST.queue;
-    for (const [, content] of await messagesOf(redis, state.replace(/state$/, 'messages'))) {
-      bytes += COST.message + content.length;
-    }
+    const messages = await redis.zrangeBuffer(state.replace(/state$/, 'messages'), '0', '-1');
+    for (const message of messages) bytes += COST.message + message.length - QUEUE_NUMBER_BYTES;
   }
   return bytes + (await componentBytes({ redis, keys }, tenant, components));
 }
@@ -70,12 +71,6 @@ async function componentBytes(
     }
   }
   return bytes;
-}
-
-/** Number and content of each message that waits in a queue. */
-async function messagesOf(redis: Store['redis'], queue: string): Promise<[number, Buffer][]> {
-  const all = await redis.zrangeBuffer(queue, '0', '-1');
-  return all.map((message) => [Number(message.readBigUInt64BE()), message.subarray(8)]);
 }
 
 const lengthOf = (text: string): number => Buffer.byteLength(text);

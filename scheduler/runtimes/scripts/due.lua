@@ -23,9 +23,9 @@
   ARGV[6] least time between two looks of a large platform, ms
   ARGV[7] maximum runtimes of a platform that is not large
 
-  Returns {time of Redis, ms, number of runtimes that live} when another reaper has looked for this one; else {that time, ids of runtimes whose lease has run out, ids of
-  overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have expired, 1 when removals are under way, 1 when debounced
-  invocations are due, ids of invocations whose question was not answered in time, number of runtimes that live}.
+  Returns {time of Redis, ms, number of runtimes that live} when another reaper has just looked; else {that time, ids of runtimes whose lease
+  has run out, ids of overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have expired, 1 when removals are under
+  way, 1 when debounced invocations are due, ids of invocations whose question was not answered in time, number of runtimes that live}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 local checks, time = KEYS[8] .. ':checks', redis.call('TIME')
@@ -58,7 +58,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', checks, '-inf', now)) do
   elseif redis.call('HEXISTS', KEYS[1], id) == 1 then
     late[#late + 1] = id
   else
-    -- The next look counts runtimes anew: another one has come in its place.
+    -- Another runtime has come in its place: the next look counts all of them anew.
     redis.call('ZREM', checks, id)
   end
 end

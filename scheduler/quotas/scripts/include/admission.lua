@@ -84,8 +84,8 @@ local function admitRequest(account, fn, now, waitingCount, bytes, replaced)
   local limits = countedUse(account, fn, now)
   local refusing = usedUp(limits) or noRoom(account, fn, now, waitingCount, bytes, replaced)
   if refusing then
-    -- A Redis too full to count this still refuses the request. A full Redis accepts PEXPIRE, and all later writes of a script that has
-    -- written, so the script must not write now.
+    -- A full Redis refuses this count, and the request is refused all the same. PEXPIRE is then left out: once a script has written, a full
+    -- Redis accepts all of its later writes.
     if type(redis.pcall('HINCRBY', windowKey(account, 'minute', now), 'r:' .. refusing.quota, 1)) == 'number' then
       redis.call('PEXPIRE', windowKey(account, 'minute', now), KEPT_MS.minute)
     end

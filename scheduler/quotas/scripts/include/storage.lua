@@ -1,8 +1,8 @@
 --- @include "./bytes-limit.lua"
 
--- A tenant's stored content counts as one number: its stored values, the files of its invocations, its vector indexes, and the versions of its functions (each
--- one's record with manifest, and its whole component, even when two versions share it). The hash `<account>:components` counts the
--- versions: `bytes` in all, and by `<function>@<version>`. `Functions.kept` finds all versions of a tenant by these fields.
+-- A tenant's stored content counts as one number: its stored values, the files of its invocations, its vector indexes, and the versions of
+-- its functions (the record with the manifest, and the whole component, even when two versions share it). The hash `<account>:components`
+-- counts the versions: `bytes` in all, and by `<function>@<version>`. `Functions.kept` finds all versions of a tenant by these fields.
 
 -- Bytes of the tenant's vector indexes, which are on the disk of the index host.
 local function indexBytes(account)
@@ -44,36 +44,36 @@ local function recordBytes(account)
   return tonumber(redis.call('HGET', account .. ':records', 'bytes') or 0)
 end
 
--- Adds a version's bytes to the hash `<account>:<kind>`, once; returns true the first time.
-local function countVersion(account, kind, version, bytes)
-  if bytes == 0 or redis.call('HSETNX', account .. kind, version, bytes) == 0 then
+-- Adds a version's bytes to the hash `counts`, once; returns true the first time.
+local function countVersion(counts, version, bytes)
+  if bytes == 0 or redis.call('HSETNX', counts, version, bytes) == 0 then
     return false
   end
-  redis.call('HINCRBY', account .. kind, 'bytes', bytes)
+  redis.call('HINCRBY', counts, 'bytes', bytes)
   return true
 end
 
--- Subtracts them again; returns the bytes.
-local function uncountVersion(account, kind, version)
-  local bytes = tonumber(redis.call('HGET', account .. kind, version) or 0)
+-- Subtracts a version's bytes again; returns them.
+local function uncountVersion(counts, version)
+  local bytes = tonumber(redis.call('HGET', counts, version) or 0)
   if bytes > 0 then
-    redis.call('HDEL', account .. kind, version)
-    redis.call('HINCRBY', account .. kind, 'bytes', -bytes)
+    redis.call('HDEL', counts, version)
+    redis.call('HINCRBY', counts, 'bytes', -bytes)
   end
   return bytes
 end
 
 -- `bytes` are those of the component and of the record.
 local function countComponent(account, version, bytes, record, onDisk)
-  countVersion(account, ':disk', version, onDisk)
-  countVersion(account, ':records', version, record)
-  if countVersion(account, ':components', version, bytes) then
+  countVersion(account .. ':disk', version, onDisk)
+  countVersion(account .. ':records', version, record)
+  if countVersion(account .. ':components', version, bytes) then
     changeBytes(account, bytes)
   end
 end
 
 local function uncountComponent(account, version)
-  uncountVersion(account, ':disk', version)
-  uncountVersion(account, ':records', version)
-  changeBytes(account, -uncountVersion(account, ':components', version))
+  uncountVersion(account .. ':disk', version)
+  uncountVersion(account .. ':records', version)
+  changeBytes(account, -uncountVersion(account .. ':components', version))
 end

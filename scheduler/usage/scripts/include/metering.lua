@@ -15,17 +15,17 @@ local function meteredNumbers(text)
   return numbers
 end
 
--- The increase in an attempt's usage ('' for none), by index in the counters. `speaker`, `told` and `before` are the record's fields
--- usageEpoch, usageNow and usageBefore; the new values of these fields are added to `fields`.
-local function usageChange(fields, speaker, told, before, epoch, usage)
+-- The increase in an attempt's usage ('' for none), by index in the counters. The new values of the record's fields `usageEpoch`, `usageNow`
+-- and `usageBefore` are added to `fields`.
+local function usageChange(fields, usageEpoch, usageNow, usageBefore, epoch, usage)
   local added = {}
   if usage == '' then
     return added
   end
-  local current = meteredNumbers(told)
-  if speaker ~= epoch then
-    if speaker then
-      local earlier = meteredNumbers(before)
+  local current = meteredNumbers(usageNow)
+  if usageEpoch ~= epoch then
+    if usageEpoch then
+      local earlier = meteredNumbers(usageBefore)
       for i = 1, METERED do
         earlier[i] = earlier[i] + current[i]
       end
@@ -40,7 +40,7 @@ local function usageChange(fields, speaker, told, before, epoch, usage)
       current[i] = n
     end
   end
-  if next(added) or speaker ~= epoch then
+  if next(added) or usageEpoch ~= epoch then
     for _, value in ipairs({'usageEpoch', epoch, 'usageNow', string.format(METERED_FORMAT, unpack(current))}) do
       fields[#fields + 1] = value
     end
@@ -50,10 +50,10 @@ end
 
 -- Stores an attempt's usage; returns the increase, and the account and function to charge.
 local function newUsage(record, epoch, usage)
-  local speaker, told, before, account, fn = unpack(redis.call('HMGET', record, 'usageEpoch', 'usageNow', 'usageBefore', 'account',
+  local usageEpoch, usageNow, usageBefore, account, fn = unpack(redis.call('HMGET', record, 'usageEpoch', 'usageNow', 'usageBefore', 'account',
     'function'))
   local fields = {}
-  local added = usageChange(fields, speaker, told, before, epoch, usage)
+  local added = usageChange(fields, usageEpoch, usageNow, usageBefore, epoch, usage)
   if #fields > 0 then
     redis.call('HSET', record, unpack(fields))
   end

@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import type { Scheduler } from '../scheduler.ts';
+import { losingWrites } from '../store/testing/lost-writes.ts';
+import { eventually, openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+
+describe('the lease of a runtime', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start({ appendOnly: true });
+  });
+  afterEach(() => scheduler.close());
+  after(() => redis.stop());
+
+  test('a renewal writes the load when it has changed since the last one, or since a description', async () => {
+    scheduler = openTestScheduler(redis, { leaseMs: 4000 });
+    const { redis: client, keys } = scheduler.store;
+    const lease = await scheduler.runtimes.acquire({ name: 'steady', slots: 1 });
+    const alive = keys.alive(lease.id);
+    let load = 1;
+    lease.reportLoad(() => ({ running: load }));
+    const stores = (running: number) =>
+      eventually(async () => (await client.get(alive)) === JSON.stringify({ running }), `a load of ${running}`);
+    const renewal = async () => {
+      const before = lease.answeredAt;
+      await eventually(() => lease.answeredAt > before, 'a renewal');
+    };
+    await stores(1);
+    // Without a lifetime until the next renewal, so that the value cannot expire before.
+    await client.set(alive, 'of another');
+    await eventually(async () => (await client.pttl(alive)) > 0, 'the lease is renewed');
+    assert.equal(await client.get(alive), 'of another');
+    load = 2;
+    await stores(2);
+    await renewal();
+    load = 3;
+    const described = lease.describe({ slots: 2 });
+    load = 2;
+    await described;
+    await stores(2);
+    await lease.release();
+  });
+
+  test('a lease that is released during a renewal does not register again', async () => {
+    const connections: ReturnType<typeof redis.connect>[] = [];
+    const connect = () => {
+      const connection = redis.connect();
+      connections.push(connection);
+      return connection;
+    };
+    scheduler = openTestScheduler(redis, { connect, leaseMs: 1200 });
+    const lease = await scheduler.runtimes.acquire({ name: 'leaving', slots: 1 });
+    const vital = connections.at(-1) ?? assert.fail('no connection');
+    const renewing = Promise.withResolvers<void>();
+    const answered = Promise.withResolvers<void>();
+    const { set } = vital;
+    vital.set = (async (...args: Parameters<typeof set>) => {
+      const reply = await set.apply(vital, args);
+      renewing.resolve();
+      await answered.promise;
+      return reply;
+    }) as typeof set;
+    // After a reconnection, the next renewal stores the load and the description again.
+    vital.emit('ready');
+    await renewing.promise;
+    await lease.release();
+    answered.resolve();
+    await setImmediate();
+    await vital.ping();
+    assert.deepEqual(await scheduler.runtimes.list(), []);
+  });
+
+  test('a runtime repeats its description after Redis has lost it', async () => {
+    scheduler = openTestScheduler(redis, { leaseMs: 1200 });
+    const lease = await scheduler.runtimes.acquire({ name: 'speaking', slots: 1 });
+    await losingWrites(redis, () => lease.describe({ slots: 2 }));
+    const slots = async () => (await scheduler.runtimes.list()).map((runtime) => runtime.slots);
+    await eventually(async () => (await slots()).join() === '2', 'the description is stored again');
+    await lease.release();
+  });
+});
