@@ -291,7 +291,8 @@ export async function missing(
   });
 }
 
-function referenceOf(reference: string): { name: string; version: string | undefined } {
+/** The parts of `name`, `name@alias` or `name@version`. */
+export function referenceOf(reference: string): { name: string; version: string | undefined } {
   const at = reference.indexOf('@');
   return at < 0
     ? { name: reference, version: undefined }
