@@ -1,4 +1,5 @@
 import { type QuotaName, quotaUnit } from '#scheduler/quotas/names.ts';
+import { isRawNumber } from '../../http/exact-json.ts';
 import { type Html, html } from './html.ts';
 
 const WHOLE = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
@@ -109,7 +110,7 @@ const MAX_INDENT = 64;
 
 /** Readable JSON: indented, with lists of plain values on one line. */
 export function jsonText(value: unknown, indent = ''): string {
-  if (typeof value !== 'object' || value === null || indent.length >= MAX_INDENT)
+  if (typeof value !== 'object' || value === null || isRawNumber(value) || indent.length >= MAX_INDENT)
     return JSON.stringify(value) ?? 'null';
   const inner = `${indent}  `;
   if (Array.isArray(value)) {
