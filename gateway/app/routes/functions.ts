@@ -328,7 +328,7 @@ async function readDeployment(
       `The part "${manifest === undefined ? 'manifest' : 'component'}" is missing.`,
     );
   }
-  return { manifest: parseManifestText(manifest.bytes), component: component.bytes };
+  return { manifest: parseManifestText(manifest), component };
 }
 
 function parseManifestText(bytes: Uint8Array): FunctionManifest {

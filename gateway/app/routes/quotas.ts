@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
 import { MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { callOf } from '../context.ts';
@@ -11,7 +12,7 @@ import { type App, define, json, problems, SECURITY } from './define.ts';
 import { tenantName } from './tenants.ts';
 import { usageCsv } from './usage-csv.ts';
 
-const functionName = z.string().regex(/^[a-z][a-z0-9-]{0,62}$/, 'is not the name of a function');
+const functionName = z.string().regex(FUNCTION_NAME, 'is not the name of a function');
 const time = z.iso.datetime({ offset: true, error: 'is not an ISO 8601 time, such as 2026-11-20T05:12:00Z' });
 
 const scopeQuery = z.object({
