@@ -367,7 +367,11 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
         { lasts: 'ever' },
         { function: 'No name' },
       ];
-      for (const wrong of wrongs) assert.equal((await change(wrong)).status, 422, JSON.stringify(wrong));
+      for (const wrong of wrongs) {
+        const refused = await change(wrong);
+        assert.equal(refused.status, 422, JSON.stringify(wrong));
+        assert.match(await refused.text(), /href="\/dashboard\/administration\?tenant=acme">Back</);
+      }
     });
   });
 }

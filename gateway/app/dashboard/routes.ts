@@ -264,10 +264,11 @@ function asksForStream(c: Context<AppEnv>): boolean {
 }
 
 /** The page to go on with after an error: for a refused form, the page that contains it. */
-function backFrom({ req: { method, path } }: Context<AppEnv>, { code }: GatewayError): string {
+function backFrom({ req: { method, path, url } }: Context<AppEnv>, { code }: GatewayError): string {
   if (code === 'tenant-suspended') return SIGN_IN;
   if (method !== 'POST') return '/dashboard';
-  return path.endsWith('/sign-out') ? '/dashboard' : path.replace(/\/(cancel|keys|limits)$/, '');
+  if (path.endsWith('/sign-out')) return '/dashboard';
+  return `${path.replace(/\/(cancel|keys|limits)$/, '')}${new URL(url).search}`;
 }
 
 /** The sign-in address, with the requested page as the target after sign-in. */
