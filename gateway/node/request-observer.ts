@@ -12,7 +12,7 @@ export interface Instruments {
 
 /** Seconds; streams last as long as their invocations. */
 const DURATION_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300];
-/** Polled by machines all the time: measured but not traced. */
+/** Routes that monitors poll all the time: measured but not traced. */
 const UNTRACED: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/metrics']);
 /** Known HTTP methods; any other counts as `_OTHER`, as OpenTelemetry requires. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);

@@ -166,7 +166,7 @@ export class TestPlatform {
   }
 }
 
-/** A key of a tenant that exists. */
+/** Creates a key; the tenant must exist. */
 async function newKey(scheduler: Scheduler, tenant: string, scopes: readonly Scope[]): Promise<string> {
   const outcome = await scheduler.apiKeys.create(tenant, { name: 'test', scopes });
   if (outcome.kind !== 'created') throw new Error(`creating a key answered ${outcome.kind}`);

@@ -83,7 +83,7 @@ export class Responder {
   /** Answers with the outcome, once it exists. Throws the invocation's failure. */
   async outcome(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Response> {
     const outcome = await this.follow(c, call, id, how);
-    return outcome === null ? nobodyReads() : outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, how));
+    return outcome === null ? clientClosedRequest() : outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, how));
   }
 
   /** Answers with the outcome if it exists in time, else 202 with the address of the invocation. */
@@ -105,7 +105,7 @@ export class Responder {
     }
     if (call.signal.aborted) {
       if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
-      return nobodyReads();
+      return clientClosedRequest();
     }
     const state = await this.#control.invocation(call, id);
     if (state === null) throw new GatewayError('unknown-invocation', `There is no invocation "${id}" any more.`);
@@ -213,7 +213,7 @@ function headersOf(
   };
 }
 
-/** Closes the request of a departed client. */
-function nobodyReads(): Response {
+/** Ends the request of a departed client, with the status that nginx uses in its logs. */
+export function clientClosedRequest(): Response {
   return new Response(null, { status: 499 });
 }

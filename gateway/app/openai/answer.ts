@@ -4,7 +4,7 @@ import type { Call, ControlPlane } from '../control.ts';
 import { isRevocation } from '../http/event-stream.ts';
 import { JsonText } from '../http/json-text.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
-import { outcomeAnswer, Responder } from '../invocations/respond.ts';
+import { clientClosedRequest, outcomeAnswer, Responder } from '../invocations/respond.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
 import { OpenAiFrames, type StreamStyle } from './frames.ts';
 
@@ -38,7 +38,7 @@ export class OpenAiAnswers {
       if (!named) this.#responder.cancelAbandoned(c, call, id);
       throw error;
     });
-    if (outcome === null) return new Response(null, { status: 499 });
+    if (outcome === null) return clientClosedRequest();
     const refusal = refusalIn(outcome.output);
     if (refusal !== null) throw refusal;
     const { output } = outcome;

@@ -56,7 +56,7 @@ const responses = {
 };
 
 const DESCRIPTION =
-  'The newest kept lines that pass the filters, oldest first, at most 4 Mi characters of them; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each of their frames has the event `log`, and its id resumes with `Last-Event-ID`. A frame `error` tells why it cannot go on: the key was removed or has expired (`unauthorized`), its tenant is suspended (`tenant-suspended`), or something went away for a while (`resumable`).';
+  'The newest kept lines that pass the filters, oldest first, at most 4 Mi characters of them; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each of their frames has the event `log`, and its id resumes with `Last-Event-ID`. A frame `error` tells why it cannot go on: the key was removed or has expired (`unauthorized`), its tenant is suspended (`tenant-suspended`), or a part of the platform went away for a while (`resumable`).';
 
 /** Log lines of all invocations of a function, and of all functions. */
 export function logRoutes(app: App, control: ControlPlane, settings: AppSettings): void {

@@ -99,7 +99,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       responses: {
         200: json(
           z.object({ tenant: z.string(), quota: z.union([QuotaSchema, z.null()]) }),
-          'What binds from now on; null when nothing does',
+          'The limit that binds from now on; null for none',
         ),
         ...problems(
           'invalid-quota',

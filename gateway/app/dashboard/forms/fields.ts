@@ -19,7 +19,7 @@ export interface Field {
   readonly whole: boolean;
 }
 
-/** A value by the name of its field: the text of a form. Fields without text are left out of the input. */
+/** The texts of a form, by field name. Fields without text are left out of the input. */
 export type Texts = Readonly<Record<string, string>>;
 
 /** A text that cannot be read as a value of its field. */

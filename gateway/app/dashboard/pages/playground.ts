@@ -76,8 +76,8 @@ export async function runPlayground(
 }
 
 /**
- * Tells the inferlet that no messages follow, since the form sends none: a function that waits for some must not wait until its deadline.
- * Returns false when it could not be told. The invocation runs all the same, so that its page shows this.
+ * Tells the inferlet that no messages follow, since the form sends none: a function that waits for messages must not wait until its deadline.
+ * Returns false when that failed; the invocation runs all the same.
  */
 async function closeMessages(
   { control, call }: Visit,
