@@ -30,7 +30,7 @@ export function openAiError(error: GatewayError): Problem['error'] {
 }
 
 /** `x-should-retry` and `Retry-After` tell the client that the same request may succeed. */
-const RETRYABLE: ReadonlySet<ErrorCode> = new Set(RETRYABLE_CODES);
+export const RETRYABLE: ReadonlySet<ErrorCode> = new Set(RETRYABLE_CODES);
 
 /** Seconds to wait when the error has no time of its own; a supervisor restarts a dead process within that time. */
 const RETRY_AFTER_S = 1;

@@ -4,6 +4,7 @@ import type { Position } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, inBackground } from '../context.ts';
 import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { RETRYABLE } from '../errors/problem.ts';
 import { textAnswer } from '../http/answer.ts';
 import { type EventStreamOptions, eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
 import { jsonWithOutput } from '../http/json-text.ts';
@@ -20,6 +21,8 @@ export interface AnswerOptions {
   readonly cancelOnDisconnect?: boolean;
   /** An earlier request with the same idempotency key has made the invocation. */
   readonly replayed?: boolean;
+  /** The caller cancels the invocation after any error, so a repeated request does not run beside it. */
+  readonly cancelsOnError?: boolean;
 }
 
 /** A source of items about an invocation for its client, with handlers for an early end of the stream. */
@@ -135,7 +138,11 @@ export class Responder {
         hint: error.hint,
         field: error.field,
         members: { ...error.members, invocation: id },
-        headers: { ...error.headers, ...headers },
+        headers: {
+          ...error.headers,
+          ...headers,
+          ...(RETRYABLE.has(error.code) && { 'x-should-retry': String(how.cancelsOnError || hasKey(c)) }),
+        },
         cause: error.cause,
       });
     } finally {
@@ -176,12 +183,10 @@ export function outcomeAnswer(
     return textAnswer(c, text, 200, { 'content-type': 'application/json', ...headers });
   } catch (caught) {
     const { code, message, headers: also } = GatewayError.from(caught);
-    // A repeated request with the key finds the invocation and makes no other.
-    const mayRetry = c.req.header('idempotency-key') !== undefined;
     throw new GatewayError(code, message, {
       hint: `The invocation has ended: read its outcome at ${addressOf(id)}.`,
       members: { invocation: id },
-      headers: { ...also, ...headers, 'x-should-retry': String(mayRetry) },
+      headers: { ...also, ...headers, 'x-should-retry': String(hasKey(c)) },
     });
   }
 }
@@ -194,6 +199,11 @@ export function jsonResponse(
   headers: Record<string, string> = {},
 ): Response {
   return textAnswer(c, jsonWithOutput(invocation), status, { 'content-type': 'application/json', ...headers });
+}
+
+/** True when a repeated request finds the invocation and makes no other. */
+function hasKey(c: Context<AppEnv>): boolean {
+  return c.req.header('idempotency-key') !== undefined;
 }
 
 function addressOf(id: string): string {

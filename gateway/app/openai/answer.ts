@@ -32,7 +32,7 @@ export class OpenAiAnswers {
   /** Answers with the function's result. Throws the invocation's failure, or the function's refusal. */
   async whole(c: Context<AppEnv>, call: Call, answering: Answering): Promise<Response> {
     const { id, named } = answering;
-    const how = { cancelOnDisconnect: !named };
+    const how = { cancelOnDisconnect: !named, cancelsOnError: !named };
     const outcome = await this.#responder.follow(c, call, id, how).catch((error: unknown) => {
       // Cancel on any error (the store went away, the process stops): without a key no client can come back for the answer.
       if (!named) this.#responder.cancelAbandoned(c, call, id);
