@@ -20,7 +20,6 @@ const WAIT_MS = 30_000;
 /** Longer than any test, so that no test needs to renew the lease in time. */
 const LEASE_MS = 600_000;
 
-/** The model that the platform reports as served. */
 const TINY: RuntimeModel = {
   name: 'tiny',
   contextLength: 256,

@@ -287,7 +287,6 @@ export const CODES = {
   ...INVOCATION_CODES,
 } as const satisfies Record<string, CodeEntry>;
 
-/** A code of the closed set. */
 export type ErrorCode = keyof typeof CODES;
 
 export function isErrorCode(value: unknown): value is ErrorCode {

@@ -15,7 +15,6 @@ import { BEGINNING } from './event-id.ts';
 /** Longest time for the cancel of an invocation whose client has left. */
 const CANCEL_MS = 10_000;
 
-/** Options of an answer. */
 export interface AnswerOptions {
   /** Cancel the invocation when its client leaves. */
   readonly cancelOnDisconnect?: boolean;

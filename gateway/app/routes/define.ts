@@ -85,7 +85,6 @@ export function problems(...codes: ErrorCode[]): Record<string, object> {
   );
 }
 
-/** A documented JSON answer. */
 export function json<T>(schema: T, description: string) {
   return { description, content: { 'application/json': { schema } } };
 }

@@ -45,7 +45,6 @@ export const removeQuery = z.object({
   now: flag.openapi({ description: 'Cancel its invocations instead of letting them end' }),
 });
 
-/** The answers to a removal. */
 export const REMOVED = {
   202: json(
     z.object({ draining: z.array(DrainingSchema) }),

@@ -58,7 +58,6 @@ const csv = {
   'text/csv': { schema: { type: 'string' as const, description: 'A header line, then one line for each row' } },
 };
 
-/** Limits, their use, and usage. */
 export function quotaRoutes(app: App, control: ControlPlane): void {
   minuteRoute(app, control);
   define(

@@ -1,7 +1,6 @@
 import { type Html, html, NONE } from '../html/html.ts';
 import { notice } from '../html/parts.ts';
 
-/** Path of the sign-in page. */
 export const SIGN_IN = '/dashboard/sign-in';
 
 export interface SignInPage {
