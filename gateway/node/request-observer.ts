@@ -38,7 +38,7 @@ export function observeRequests({ meter, tracer }: Instruments): RequestObserver
         answered(answer) {
           const { route, status, tenant, code } = answer;
           if (code !== undefined) rejections.add(1, { code, tenant: tenant ?? '' });
-          const left = () => {
+          const finish = () => {
             const attributes = {
               'http.request.method': method,
               'http.route': route,
@@ -47,7 +47,7 @@ export function observeRequests({ meter, tracer }: Instruments): RequestObserver
             durations.record((performance.now() - from) / 1000, attributes);
             if (span) endSpan(span, method, answer);
           };
-          whenLeft(request.environment, left);
+          whenLeft(request.environment, finish);
         },
       };
     },
@@ -72,9 +72,9 @@ function endSpan(span: Span, method: string, { route, status, tenant, code }: An
   span.end();
 }
 
-/** Calls `left` when Node closes the response, or at once without a Node response. */
-function whenLeft(environment: unknown, left: () => void): void {
+/** Calls `finish` when Node closes the response, or at once without a Node response. */
+function whenLeft(environment: unknown, finish: () => void): void {
   const outgoing = (environment as { outgoing?: ServerResponse } | undefined)?.outgoing;
-  if (!outgoing || outgoing.closed) left();
-  else outgoing.once('close', left);
+  if (!outgoing || outgoing.closed) finish();
+  else outgoing.once('close', finish);
 }
