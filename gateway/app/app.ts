@@ -193,7 +193,7 @@ function invalidParameter(target: string, issue: z.core.$ZodIssue | undefined): 
   const field = issue?.path.map(String).join('/') ?? '';
   return new GatewayError(
     'invalid-input',
-    `The ${PLACES[target] ?? target} "${field}" is not valid: it ${wordedIssue(issue).replace(/^it /, '')}.`,
+    `The ${PLACES[target] ?? target} "${field}" is not valid: it ${wordedIssue(issue)}.`,
     {
       field,
       hint: '/docs shows the parameters of every route.',

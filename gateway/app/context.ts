@@ -29,11 +29,9 @@ export interface AppEnv {
 
 /** Sizes that the gateway enforces before it stores anything, and the most that all requests may hold at once. */
 export interface Limits extends BodyLimits, StreamLimits {
-  /** The input of an invocation. */
   readonly inputBytes: number;
   /** A client's message to an inferlet, decoded. */
   readonly messageBytes: number;
-  /** A file for an inferlet. */
   readonly fileBytes: number;
   readonly manifestBytes: number;
   readonly componentBytes: number;

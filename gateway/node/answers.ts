@@ -24,7 +24,7 @@ export class Answers {
       const hint = `Send an answer that the question's schema accepts. \`pie answer ${id}\` and \`GET /v1/invocations/${id}\` show it.`;
       throw new GatewayError('invalid-input', message, { field, hint, cause });
     }
-    // By number: the invocation may ask another question, with another schema, in between.
+    // The number matters: the invocation may ask another question, with another schema, in between.
     if ((await this.#questions.answer(id, text, seq)) !== 'ok') throw notWaiting(id, question);
   }
 }

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import http from 'node:http';
 import net from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
+import { DEFAULT_LIMITS } from '../app/context.ts';
 import { Bodies } from '../app/http/bodies.ts';
 import { OpenStreams } from '../app/http/open-streams.ts';
 import { TestPlatform } from '../testing/platform.ts';
@@ -167,6 +169,19 @@ describe('with bounds for each key,', () => {
       assert.match(text, /"code":"body-timeout"/);
     }
     await hasty.close(0);
+  });
+
+  it('a body at the minimum speed has the time to arrive', async () => {
+    let server: http.Server | undefined;
+    const noted = (message: unknown) => {
+      ({ server } = message as { server: http.Server });
+    };
+    subscribe('http.server.request.start', noted);
+    assert.equal((await fetch(`${platform.url}/healthz`)).status, 200);
+    unsubscribe('http.server.request.start', noted);
+    const slowestMs = (DEFAULT_LIMITS.componentBytes / (16 * KIB)) * 1000;
+    assert.ok((server?.requestTimeout ?? 0) > slowestMs, 'Node does not cut it');
+    assert.ok((server?.headersTimeout ?? 0) <= 60_000, 'the headers must still come soon');
   });
 
   it('streams and waiting answers beyond the bound are refused, and other requests are served', {

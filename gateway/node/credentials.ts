@@ -47,7 +47,9 @@ async function newKey(apiKeys: Scheduler['apiKeys'], now: number): Promise<strin
   await makeRoom(apiKeys, now);
   const outcome = await apiKeys.create(DEFAULT_TENANT, { name: KEY_NAME, scopes: SCOPES }, PLATFORM_ACTOR);
   if (outcome.kind !== 'created') {
-    throw new Error(`The tenant "${DEFAULT_TENANT}" has as many keys as may be; remove some with \`pie keys remove\`.`);
+    throw new Error(
+      `The tenant "${DEFAULT_TENANT}" has the maximum number of keys; remove some with \`pie keys remove\`.`,
+    );
   }
   return outcome.apiKey;
 }

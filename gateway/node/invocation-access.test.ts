@@ -70,6 +70,23 @@ describe('InvocationAccess', () => {
     assert.deepEqual([act?.action, act?.target], ['invocation.list', 'theirs']);
   });
 
+  it('records a read when its request is repeated after the entry could not be written', async (t) => {
+    const access = new InvocationAccess(scheduler, () => 0);
+    const [id = ''] = ids;
+    const acts: ((by: Call) => Promise<unknown>)[] = [
+      (by) => access.open(by, id, 'read'),
+      (by) => access.recordList(by, 'theirs'),
+    ];
+    for (const [i, act] of acts.entries()) {
+      const by = call(`key-retry-${i}`, 'r-1');
+      const failing = t.mock.method(scheduler.audit, 'record', () => Promise.reject(new Error('away')));
+      await assert.rejects(act(by), /away/);
+      failing.mock.restore();
+      await act(by);
+      assert.equal((await entries())[0], by.principal.keyId);
+    }
+  });
+
   it('reaches and records nothing for others, and records every act that changes something', async () => {
     const access = new InvocationAccess(scheduler, () => 0);
     const [id = ''] = ids;

@@ -7,9 +7,9 @@ type Act = 'read' | 'read-file' | 'message' | 'answer' | 'put-file' | 'cancel';
 
 const INVOCATION_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
-/** Bounds the entries of a page of the dashboard, which reads its invocation every second or so while an operator follows it. */
+/** Time in which repeated reads make one entry: a page of the dashboard reads its invocation every 1.5 s while an operator follows it. */
 const SAME_READ_MS = 60_000;
-/** Most reads that are remembered; beyond it the oldest one counts as new. */
+/** Maximum reads remembered; beyond it the oldest one counts as new. */
 const MAX_READS = 10_000;
 
 /** The invocations that a caller may reach, and the record of what operators do to those of other tenants. */
@@ -61,9 +61,9 @@ export class InvocationAccess {
   ): Promise<void> {
     const { tenant, keyId } = principal;
     if (owner === tenant) return;
+    const write = () => this.#scheduler.audit.record(keyId, owner, `invocation.${act}`, id, details);
     const isRead = act === 'read' || act === 'read-file';
-    if (isRead && this.#isRepeated(JSON.stringify([keyId, id, act, details, requestId]))) return;
-    await this.#scheduler.audit.record(keyId, owner, `invocation.${act}`, id, details);
+    await (isRead ? this.#once(JSON.stringify([keyId, id, act, details, requestId]), write) : write());
   }
 
   /**
@@ -72,20 +72,28 @@ export class InvocationAccess {
    */
   async recordList({ principal }: Call, owner: string): Promise<void> {
     const { tenant, keyId } = principal;
-    if (owner === tenant || this.#isRepeated(JSON.stringify([keyId, owner, 'list']))) return;
-    await this.#scheduler.audit.record(keyId, owner, 'invocation.list', owner);
+    if (owner === tenant) return;
+    await this.#once(JSON.stringify([keyId, owner, 'list']), () =>
+      this.#scheduler.audit.record(keyId, owner, 'invocation.list', owner),
+    );
   }
 
-  #isRepeated(read: string): boolean {
+  /** Writes the entry of a read, once a minute. A read whose entry could not be written counts as not recorded. */
+  async #once(read: string, write: () => Promise<unknown>): Promise<void> {
     const now = this.#clock();
     const recordedAt = this.#reads.get(read);
-    if (recordedAt !== undefined && now - recordedAt < SAME_READ_MS) return true;
+    if (recordedAt !== undefined && now - recordedAt < SAME_READ_MS) return;
     this.#reads.delete(read);
     for (const oldest of this.#reads.keys()) {
       if (this.#reads.size < MAX_READS) break;
       this.#reads.delete(oldest);
     }
     this.#reads.set(read, now);
-    return false;
+    try {
+      await write();
+    } catch (error) {
+      this.#reads.delete(read);
+      throw error;
+    }
   }
 }

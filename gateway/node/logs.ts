@@ -31,7 +31,6 @@ const BATCH = 200;
 /** Maximum states of ended invocations that a filter remembers. */
 const MAX_REMEMBERED = 10_000;
 
-/** The logs to read. */
 export interface LogSource {
   readonly logs: FunctionLogs;
   readonly tenant: string;
@@ -248,7 +247,6 @@ class Backwards {
     return this.name > other.name;
   }
 
-  /** Drops the lines that are left. */
   close(): void {
     this.#lines = [];
     this.#more = false;

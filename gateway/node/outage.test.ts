@@ -113,6 +113,7 @@ describe('when the gateway stops', () => {
       const answer = await waiting.answer;
       h.refused(answer, 'shutting-down');
       assert.equal(answer.body.invocation, waiting.attempt.id);
+      assert.equal(answer.headers.get('x-should-retry'), 'false', 'a repeated request would run the function twice');
       await Promise.all([closing, sooner]);
     } finally {
       await platform.stop();

@@ -36,7 +36,7 @@ export function platformMetrics({ scheduler, process, collect, ...options }: Pla
   const page = async (): Promise<string> => {
     const [own, rest] = await Promise.all([collect(), others()]);
     const reach: MetricFamily = {
-      ...{ name: 'pie.redis.up', unit: '{redis}', description: 'Whether Redis answered this gateway: 1, or 0.' },
+      ...{ name: 'pie.redis.up', unit: '{redis}', description: '1 while Redis answers this gateway, else 0.' },
       ...{ kind: 'gauge', points: [{ labels: {}, value: rest === null ? 0 : 1 }] },
     };
     return prometheusText([{ process, families: [...own, reach] }, ...(rest ?? [])]);
@@ -125,7 +125,7 @@ export function watchRequests(meter: Meter, bodies: Bodies, streams: OpenStreams
   meter
     .createObservableGauge('pie.gateway.bodies', {
       unit: 'By',
-      description: 'Request bodies that this gateway holds, and may hold.',
+      description: 'Request bodies and large answers that this gateway holds, and their limit.',
     })
     .addCallback((result) => {
       result.observe(bodies.heldBytes, { state: 'held' });
@@ -134,7 +134,7 @@ export function watchRequests(meter: Meter, bodies: Bodies, streams: OpenStreams
   meter
     .createObservableGauge('pie.gateway.streams', {
       unit: '{stream}',
-      description: 'Answers of this gateway that are open, and that may be.',
+      description: 'Open streams and waiting answers of this gateway, and their limit.',
     })
     .addCallback((result) => {
       result.observe(streams.open, { state: 'open' });

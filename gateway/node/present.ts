@@ -51,7 +51,6 @@ export function toAlias({ alias, shares, revision, at, by, message, tag, restore
 /** Steps of a build, in order. */
 const STEPS = ['check', 'transpile', 'meter', 'write'] as const;
 
-/** The build's report on a version. */
 export function toReport({ componentBytes, build = {} }: StoredVersion): DeployReport {
   const number = (name: string): number | null => {
     const value = build[name];

@@ -20,12 +20,12 @@ export class NodeQuotas implements Quotas {
 
   status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]> {
     return translating(async () => {
-      await this.#mayRead(call, tenant);
+      await this.#requireReadable(call, tenant);
       const { quotas } = this.#scheduler;
       if (fn === undefined) return (await quotas.statusOfAll(tenant)).map(toStatus);
       const states = FUNCTION_NAME.test(fn) ? await quotas.status(tenant, fn) : [];
       // A removed function may have limits left.
-      if (!states.some(({ function: of }) => of === fn)) await this.#deployed(tenant, fn, 'function');
+      if (!states.some(({ function: of }) => of === fn)) await this.#requireFunction(tenant, fn, 'function');
       return states.map(toStatus);
     });
   }
@@ -33,11 +33,12 @@ export class NodeQuotas implements Quotas {
   set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null> {
     return translating(async () => {
       requireScope(call, 'operator');
-      await this.#found(tenant);
+      await this.#requireTenant(tenant);
       const { quotas, audit, store } = this.#scheduler;
       const wanted = toChange(change, store.clock());
       // A limit of a removed function can still be removed.
-      if (wanted.function !== null && wanted.limit !== null) await this.#deployed(tenant, wanted.function, '/function');
+      if (wanted.function !== null && wanted.limit !== null)
+        await this.#requireFunction(tenant, wanted.function, '/function');
       const note = { author: call.principal.keyId, reason: change.reason ?? '' };
       if ((await quotas.set(tenant, wanted, note)) === 'full') {
         throw new GatewayError(
@@ -59,7 +60,7 @@ export class NodeQuotas implements Quotas {
   usage(call: Call, query: UsageQuery): Promise<readonly UsageRow[]> {
     return translating(async () => {
       const { tenant, by, perFunction } = query;
-      await this.#mayRead(call, tenant);
+      await this.#requireReadable(call, tenant);
       const now = this.#scheduler.store.clock();
       const from = timeOf('from', query.from) ?? spanStart('month', spanNumber('month', now));
       const to = timeOf('to', query.to) ?? now;
@@ -71,7 +72,7 @@ export class NodeQuotas implements Quotas {
 
   minutes(call: Call, tenant: string, minutes: number): Promise<readonly MinuteRow[]> {
     return translating(async () => {
-      await this.#mayRead(call, tenant);
+      await this.#requireReadable(call, tenant);
       const rows = await this.#scheduler.usage.minutes(tenant, minutes);
       return rows.map(({ at, counts, firstMessages, firstMessageMs, failures, rejections }) => ({
         at: new Date(at).toISOString(),
@@ -86,20 +87,20 @@ export class NodeQuotas implements Quotas {
   }
 
   /** A key may always see its own tenant's quotas and usage. */
-  async #mayRead(call: Call, tenant: string): Promise<void> {
+  async #requireReadable(call: Call, tenant: string): Promise<void> {
     if (tenant === call.principal.tenant) return;
     requireScope(call, 'operator');
-    await this.#found(tenant);
+    await this.#requireTenant(tenant);
   }
 
   /** Throws for a function that the tenant cannot invoke. */
-  async #deployed(tenant: string, fn: string, field: string): Promise<void> {
+  async #requireFunction(tenant: string, fn: string, field: string): Promise<void> {
     const versions = FUNCTION_NAME.test(fn) ? await this.#scheduler.functions.visibleVersions(tenant, fn) : [];
     if (versions.length === 0)
       throw new GatewayError('unknown-function', `The tenant ${tenant} has no function "${fn}".`, { field });
   }
 
-  async #found(tenant: string): Promise<void> {
+  async #requireTenant(tenant: string): Promise<void> {
     if ((await this.#scheduler.tenants.get(tenant)) === null) throw unknownTenant(tenant);
   }
 }

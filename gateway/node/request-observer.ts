@@ -12,7 +12,7 @@ export interface Instruments {
 
 /** Seconds; streams last as long as their invocations. */
 const DURATION_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300];
-/** Polled by machines all the time: measured but not traced. */
+/** Routes that monitors poll all the time: measured but not traced. */
 const UNTRACED: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/metrics']);
 /** Known HTTP methods; any other counts as `_OTHER`, as OpenTelemetry requires. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
@@ -38,7 +38,7 @@ export function observeRequests({ meter, tracer }: Instruments): RequestObserver
         answered(answer) {
           const { route, status, tenant, code } = answer;
           if (code !== undefined) rejections.add(1, { code, tenant: tenant ?? '' });
-          const left = () => {
+          const finish = () => {
             const attributes = {
               'http.request.method': method,
               'http.route': route,
@@ -47,7 +47,7 @@ export function observeRequests({ meter, tracer }: Instruments): RequestObserver
             durations.record((performance.now() - from) / 1000, attributes);
             if (span) endSpan(span, method, answer);
           };
-          whenLeft(request.environment, left);
+          whenLeft(request.environment, finish);
         },
       };
     },
@@ -72,9 +72,9 @@ function endSpan(span: Span, method: string, { route, status, tenant, code }: An
   span.end();
 }
 
-/** Calls `left` when Node closes the response, or at once without a Node response. */
-function whenLeft(environment: unknown, left: () => void): void {
+/** Calls `finish` when Node closes the response, or at once without a Node response. */
+function whenLeft(environment: unknown, finish: () => void): void {
   const outgoing = (environment as { outgoing?: ServerResponse } | undefined)?.outgoing;
-  if (!outgoing || outgoing.closed) left();
-  else outgoing.once('close', left);
+  if (!outgoing || outgoing.closed) finish();
+  else outgoing.once('close', finish);
 }

@@ -33,7 +33,7 @@ export class NodeSecrets implements Secrets {
       if (fault !== null) throw new GatewayError('invalid-secret', `${name}: ${fault}.`, { field: '/value' });
       const { secrets, functions, audit } = this.#scheduler;
       const { tenant, keyId } = principal;
-      const secret = await secrets.set(tenant, name, value, keyId).catch(withoutCause);
+      const secret = await secrets.set(tenant, name, value, keyId).catch(sealingFault);
       if (secret === 'too-many-secrets') {
         throw new GatewayError('conflict', `The tenant has ${MAX_SECRETS} secrets, the maximum.`);
       }
@@ -80,7 +80,7 @@ function checkName(name: string): void {
 }
 
 /** Turns an error of sealing or opening into the platform's own fault. */
-function withoutCause(error: unknown): never {
+function sealingFault(error: unknown): never {
   if (!(error instanceof SecretError)) throw error;
   throw new GatewayError('internal', error.message, { cause: error });
 }

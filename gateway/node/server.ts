@@ -29,6 +29,11 @@ export interface RunningServer {
 const BACKLOG = 4096;
 /** Longer than common proxies keep a connection, so that the proxy closes it and not the gateway. */
 const KEEP_ALIVE_MS = 65_000;
+/**
+ * Longest time in which a request arrives. The app bounds a body by its speed: 64 MiB at 16 KiB a second take 68 minutes, and Node's own
+ * 5 minutes would cut the connection without an answer.
+ */
+const ARRIVAL_MS = 3 * 3_600_000;
 /** Time for the last frames to reach their clients. */
 const FLUSH_MS = 500;
 const POLL_MS = 25;
@@ -47,7 +52,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   let running = 0;
   const server = createAdaptorServer({
     fetch: app.fetch,
-    serverOptions: { maxHeaderSize: MAX_HEADER_BYTES },
+    serverOptions: { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: ARRIVAL_MS },
   }) as Server;
   answerBrokenRequests(server);
   server.keepAliveTimeout = KEEP_ALIVE_MS;

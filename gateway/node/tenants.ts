@@ -30,7 +30,7 @@ export class NodeTenants implements Tenants {
   list(call: Call): Promise<readonly Tenant[]> {
     return translating(async () => {
       if (includesScope(call.principal.scopes, 'operator')) return this.#scheduler.tenants.list();
-      administers(call, call.principal.tenant);
+      requireAdministration(call, call.principal.tenant);
       const own = await this.#scheduler.tenants.get(call.principal.tenant);
       return own === null ? [] : [own];
     });
@@ -38,7 +38,7 @@ export class NodeTenants implements Tenants {
 
   get(call: Call, name: string): Promise<Tenant | null> {
     return translating(async () => {
-      administers(call, name);
+      requireAdministration(call, name);
       return this.#scheduler.tenants.get(name);
     });
   }
@@ -46,7 +46,7 @@ export class NodeTenants implements Tenants {
   create(call: Call, name: string, change: TenantChange): Promise<Tenant> {
     return translating(async () => {
       requireScope(call, 'operator');
-      valid(
+      requireValid(
         TENANT_NAME.test(name),
         'name',
         'The name begins with a lower-case letter and holds lower-case letters, digits and "-".',
@@ -85,7 +85,7 @@ export class NodeTenants implements Tenants {
 
   keys(call: Call, tenant: string): Promise<readonly ApiKey[]> {
     return translating(async () => {
-      administers(call, tenant);
+      requireAdministration(call, tenant);
       await this.#found(tenant);
       return (await this.#scheduler.apiKeys.list(tenant)).map(toApiKey);
     });
@@ -93,16 +93,20 @@ export class NodeTenants implements Tenants {
 
   createKey(call: Call, tenant: string, { name, scopes, expiresAt }: NewKey): Promise<CreatedKey> {
     return translating(async () => {
-      administers(call, tenant);
+      requireAdministration(call, tenant);
       if (!includesScopes(call.principal.scopes, scopes)) {
         throw new GatewayError('forbidden', 'A key cannot create a key with scopes that it lacks itself.', {
           field: '/scopes',
         });
       }
       const until = expiresAt === undefined ? undefined : Date.parse(expiresAt);
-      valid(KEY_NAME.test(name), 'name', 'The name of a key has 1 to 64 printable characters.');
-      valid(scopes.length > 0, 'scopes', 'A key has at least one scope.');
-      valid(until === undefined || isAhead(until), 'expiresAt', 'A key expires in the future, within ten years.');
+      requireValid(KEY_NAME.test(name), 'name', 'The name of a key has 1 to 64 printable characters.');
+      requireValid(scopes.length > 0, 'scopes', 'A key has at least one scope.');
+      requireValid(
+        until === undefined || isAhead(until),
+        'expiresAt',
+        'A key expires in the future, within ten years.',
+      );
       const { keyId } = call.principal;
       const outcome = await this.#scheduler.apiKeys.create(tenant, { name, scopes, expiresAt: until }, keyId);
       if (outcome.kind === 'unknown') throw unknownTenant(tenant);
@@ -143,7 +147,7 @@ export class NodeTenants implements Tenants {
 
   audit(call: Call, { tenant, cursor, limit }: AuditQuery): Promise<readonly AuditEntry[]> {
     return translating(async () => {
-      if (tenant !== undefined) administers(call, tenant);
+      if (tenant !== undefined) requireAdministration(call, tenant);
       else requireScope(call, 'admin');
       const all = tenant === undefined && includesScope(call.principal.scopes, 'operator');
       const acts = await this.#scheduler.audit.read({
@@ -157,7 +161,7 @@ export class NodeTenants implements Tenants {
 
   /** A key that the caller may rotate and remove: in a tenant that the caller administers, and with no scope that the caller lacks. */
   async #keyToChange(call: Call, tenant: string, id: string): Promise<StoredKey | null> {
-    administers(call, tenant);
+    requireAdministration(call, tenant);
     const key = await this.#scheduler.apiKeys.get(tenant, id);
     if (key !== null && !includesScopes(call.principal.scopes, key.scopes)) {
       throw new GatewayError('forbidden', `The key ${id} has scopes that your key lacks. Use a key with these scopes.`);
@@ -190,20 +194,20 @@ export function toPrincipal(authentication: Authentication): Principal | null {
 }
 
 /** Requires `admin` for the caller's own tenant, `operator` for others. */
-function administers(call: Call, tenant: string): void {
+function requireAdministration(call: Call, tenant: string): void {
   requireScope(call, tenant === call.principal.tenant ? 'admin' : 'operator');
 }
 
-function valid(holds: boolean, field: string, message: string): void {
+function requireValid(holds: boolean, field: string, message: string): void {
   if (!holds) throw new GatewayError('invalid-input', message, { field: `/${field}` });
 }
 
 function checkChange({ weight, latency }: TenantChange): void {
   const { least, most } = WEIGHT;
   const fits = weight === undefined || (Number.isInteger(weight) && weight >= least && weight <= most);
-  valid(fits, 'weight', `A weight is a whole number from ${least} to ${most}.`);
+  requireValid(fits, 'weight', `A weight is a whole number from ${least} to ${most}.`);
   const { firstTokenMs, perTokenMs } = LATENCY_BOUNDS;
-  valid(
+  requireValid(
     !latency || areLatencyTargets(latency),
     'latency',
     `Latency targets are whole milliseconds: ${firstTokenMs.join(' to ')} for the first token, ${perTokenMs.join(' to ')} for each later one.`,

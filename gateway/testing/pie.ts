@@ -38,7 +38,7 @@ export async function runPie(
   return { code, stdout, stderr };
 }
 
-/** A stream as of a pipe: it has none of the members of a terminal. */
+/** A stream that, like that of a pipe, lacks the members of a terminal. */
 function stream(take: (text: string) => void): NodeJS.WriteStream {
   const write = (chunk: Buffer, _encoding: string, done: () => void) => {
     take(chunk.toString());

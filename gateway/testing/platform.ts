@@ -20,7 +20,6 @@ const WAIT_MS = 30_000;
 /** Longer than any test, so that no test needs to renew the lease in time. */
 const LEASE_MS = 600_000;
 
-/** The model that the platform reports as served. */
 const TINY: RuntimeModel = {
   name: 'tiny',
   contextLength: 256,
@@ -166,7 +165,7 @@ export class TestPlatform {
   }
 }
 
-/** A key of a tenant that exists. */
+/** Creates a key; the tenant must exist. */
 async function newKey(scheduler: Scheduler, tenant: string, scopes: readonly Scope[]): Promise<string> {
   const outcome = await scheduler.apiKeys.create(tenant, { name: 'test', scopes });
   if (outcome.kind !== 'created') throw new Error(`creating a key answered ${outcome.kind}`);

@@ -38,7 +38,7 @@ import { type Fetch, Http } from '../client/http.ts';
 import { debounceHeaders } from '../client/invoking.ts';
 import { OriginEvents } from './events.ts';
 import { OriginOperations } from './operations.ts';
-import { options, orNull, translate, translating } from './origin.ts';
+import { isFound, options, orNull, translate, translating } from './origin.ts';
 import { OriginQuotas } from './quotas.ts';
 import { OriginReleases } from './releases.ts';
 import { OriginSchedules } from './schedules.ts';
@@ -189,12 +189,11 @@ export class OriginControlPlane implements ControlPlane {
 
   async sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean> {
     const { client } = this.#of(call);
-    const sent = await orNull('unknown-invocation', async () => {
-      if ('close' in message) await client.closeSession(id, options(call));
-      else await client.send(id, 'text' in message ? message.text : message.bytes, options(call));
-      return true;
-    });
-    return sent ?? false;
+    return isFound('unknown-invocation', () =>
+      'close' in message
+        ? client.closeSession(id, options(call))
+        : client.send(id, 'text' in message ? message.text : message.bytes, options(call)),
+    );
   }
 
   files(call: Call, id: string): Promise<readonly InvocationFile[] | null> {

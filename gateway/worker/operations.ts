@@ -11,7 +11,7 @@ import type {
   Operations,
   PlatformLoad,
 } from '../app/resources/operations.ts';
-import { type ClientOf, options, orNull, translating } from './origin.ts';
+import { type ClientOf, isFound, options, orNull, translating } from './origin.ts';
 
 /** Lists of invocations, load, GPU hosts, machines, join tokens and the webhook secret, from the origin. */
 export class OriginOperations implements Operations {
@@ -41,12 +41,8 @@ export class OriginOperations implements Operations {
     return translating(() => this.#client(call).operations.createJoinToken(request, options(call)));
   }
 
-  async removeMachine(call: Call, name: string): Promise<boolean> {
-    const removed = await orNull('unknown-machine', async () => {
-      await this.#client(call).operations.removeMachine(name, options(call));
-      return true;
-    });
-    return removed === true;
+  removeMachine(call: Call, name: string): Promise<boolean> {
+    return isFound('unknown-machine', () => this.#client(call).operations.removeMachine(name, options(call)));
   }
 
   webhookSecret(call: Call, rotate: boolean): Promise<string> {

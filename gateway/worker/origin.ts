@@ -39,6 +39,11 @@ export async function translating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
+/** True once the work is done; false when the origin answers with the error `code`: the object does not exist. */
+export async function isFound(code: ErrorCode, work: () => Promise<unknown>): Promise<boolean> {
+  return (await orNull(code, async () => void (await work()))) !== null;
+}
+
 /** Like {@link translating}, but resolves to null when the origin answers with the error `code`. */
 export async function orNull<T>(code: ErrorCode, work: () => Promise<T>): Promise<T | null> {
   try {

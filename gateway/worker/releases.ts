@@ -9,7 +9,7 @@ import type {
   RollbackRequest,
   SetAlias,
 } from '../app/resources/releases.ts';
-import { type ClientOf, options, orNull, translating } from './origin.ts';
+import { type ClientOf, isFound, options, orNull, translating } from './origin.ts';
 
 /** Aliases, rollbacks and removals by HTTP: the origin performs them. */
 export class OriginReleases implements Releases {
@@ -31,12 +31,8 @@ export class OriginReleases implements Releases {
     return translating(() => this.#client(call).setAlias(name, alias, change, options(call)));
   }
 
-  async removeAlias(call: Call, name: string, alias: string): Promise<boolean> {
-    const removed = await orNull('unknown-alias', async () => {
-      await this.#client(call).removeAlias(name, alias, options(call));
-      return true;
-    });
-    return removed ?? false;
+  removeAlias(call: Call, name: string, alias: string): Promise<boolean> {
+    return isFound('unknown-alias', () => this.#client(call).removeAlias(name, alias, options(call)));
   }
 
   rollback(call: Call, name: string, request: RollbackRequest): Promise<Rollback> {

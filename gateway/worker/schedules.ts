@@ -1,7 +1,7 @@
 import type { Call } from '../app/control.ts';
 import { exactJson } from '../app/http/exact-json.ts';
 import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
-import { type ClientOf, options, orNull, translating } from './origin.ts';
+import { type ClientOf, isFound, options, orNull, translating } from './origin.ts';
 
 /** Schedules by HTTP: the origin stores them and makes their invocations. */
 export class OriginSchedules implements Schedules {
@@ -22,11 +22,7 @@ export class OriginSchedules implements Schedules {
     return orNull('unknown-function', () => this.#client(call).schedules.put(name, settings, options(call)));
   }
 
-  async remove(call: Call, name: string): Promise<boolean> {
-    const removed = await orNull('unknown-schedule', async () => {
-      await this.#client(call).schedules.remove(name, options(call));
-      return true;
-    });
-    return removed ?? false;
+  remove(call: Call, name: string): Promise<boolean> {
+    return isFound('unknown-schedule', () => this.#client(call).schedules.remove(name, options(call)));
   }
 }

@@ -1,6 +1,6 @@
 import type { Call } from '../app/control.ts';
 import type { Secret, Secrets } from '../app/resources/secrets.ts';
-import { type ClientOf, options, orNull, translating } from './origin.ts';
+import { type ClientOf, isFound, options, translating } from './origin.ts';
 
 /** Secrets by HTTP: the origin stores them. */
 export class OriginSecrets implements Secrets {
@@ -18,11 +18,7 @@ export class OriginSecrets implements Secrets {
     return translating(() => this.#client(call).secrets.set(name, value, options(call)));
   }
 
-  async remove(call: Call, name: string): Promise<boolean> {
-    const removed = await orNull('unknown-secret', async () => {
-      await this.#client(call).secrets.remove(name, options(call));
-      return true;
-    });
-    return removed ?? false;
+  remove(call: Call, name: string): Promise<boolean> {
+    return isFound('unknown-secret', () => this.#client(call).secrets.remove(name, options(call)));
   }
 }

@@ -9,7 +9,7 @@ import type {
   TenantChange,
   Tenants,
 } from '../app/resources/tenants.ts';
-import { type ClientOf, options, orNull, translating } from './origin.ts';
+import { type ClientOf, isFound, options, orNull, translating } from './origin.ts';
 
 /** Tenants, keys and the audit log by HTTP: the origin stores them, and decides about access. */
 export class OriginTenants implements Tenants {
@@ -47,12 +47,8 @@ export class OriginTenants implements Tenants {
     return orNull('unknown-key', () => this.#client(call).tenants.rotateKey(id, graceMs, tenant, options(call)));
   }
 
-  async removeKey(call: Call, tenant: string, id: string): Promise<boolean> {
-    const removed = await orNull('unknown-key', async () => {
-      await this.#client(call).tenants.removeKey(id, tenant, options(call));
-      return true;
-    });
-    return removed ?? false;
+  removeKey(call: Call, tenant: string, id: string): Promise<boolean> {
+    return isFound('unknown-key', () => this.#client(call).tenants.removeKey(id, tenant, options(call)));
   }
 
   audit(call: Call, { tenant, cursor, limit }: AuditQuery): Promise<readonly AuditEntry[]> {

@@ -26,7 +26,6 @@ const FIRST_FRAME_MS = 1000;
 /** An isolate has 128 MB of memory. */
 const LIMITS = { heldBodyBytes: 96 * 1024 * 1024, streams: 4096, streamsPerKey: 1024 };
 
-/** Longest wait for a picture of the guides. */
 const PICTURE_MS = 10_000;
 
 type App = ReturnType<typeof createApp>;

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import { Browser } from '../../testing/browser.ts';
 import { startWorker } from '../../testing/miniflare.ts';
 import { TestPlatform } from '../../testing/platform.ts';
@@ -103,6 +104,17 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       }
       assert.ok(told);
       assert.equal((await browser.get('/dashboard')).status, 303);
+    });
+
+    it('lets the user of a suspended tenant sign in with another key', async () => {
+      const browser = await signedIn(await platform.key(['admin'], 'suspended'));
+      await platform.scheduler.tenants.change('suspended', { suspended: true });
+      const isRefused = async () => (await browser.get('/dashboard')).status === 403;
+      await eventually(isRefused, 'the gateway notices the suspension');
+      assert.match(await (await browser.get('/dashboard')).text(), /href="\/dashboard\/sign-in">Sign in</);
+      assert.match(await browser.page('/dashboard/sign-in'), /name="key"/);
+      await browser.signIn(platform.apiKey);
+      assert.equal((await browser.get('/dashboard')).status, 200);
     });
 
     it('offers and does only what the scopes of the key cover', async () => {

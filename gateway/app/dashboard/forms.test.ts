@@ -87,6 +87,26 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.doesNotMatch(json, /id="run"/);
     });
 
+    it('the playground does not round large integers, in JSON, in fields and when a run is repeated', async () => {
+      const browser = await signedIn();
+      const large = '9007199254740993';
+      const idOf = (answer: Response) => /invocation=([\w-]+)/.exec(answer.headers.get('location') ?? '')?.[1] ?? '';
+      const inputOf = async (id: string) => (await platform.scheduler.invocations.input(id)) ?? '';
+      const json = await run(browser, { mode: 'json', json: `{"prompt": "x", "count": ${large}}` });
+      assert.equal(await inputOf(idOf(json)), `{"prompt":"x","count":${large}}`);
+      const again = await browser.page(`/dashboard/playground?function=story&from=${idOf(json)}`);
+      assert.ok(again.includes(`&quot;count&quot;: ${large}`));
+      const list = await run(browser, { mode: 'form', 'field.prompt': 'x', 'field.list': `[${large}]` });
+      assert.equal(await inputOf(idOf(list)), `{"prompt":"x","list":[${large}]}`);
+      const count = await run(browser, { mode: 'form', 'field.prompt': 'x', 'field.count': large });
+      assert.equal(count.status, 422);
+      assert.match(await count.text(), /more digits than this field keeps/);
+      for (const id of [idOf(json), idOf(list)]) await platform.client().cancel(id);
+      const question = await asking({ type: 'array' });
+      assert.equal((await question.answer(browser, { mode: 'json', json: `[${large}]` })).status, 303);
+      assert.equal((await question.given()).answer.val, `[${large}]`);
+    });
+
     it('the playground runs a function with a long text, and bounds its form', async () => {
       const browser = await signedIn();
       const prompt = 'ж"\n'.repeat(5000);
@@ -347,7 +367,11 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
         { lasts: 'ever' },
         { function: 'No name' },
       ];
-      for (const wrong of wrongs) assert.equal((await change(wrong)).status, 422, JSON.stringify(wrong));
+      for (const wrong of wrongs) {
+        const refused = await change(wrong);
+        assert.equal(refused.status, 422, JSON.stringify(wrong));
+        assert.match(await refused.text(), /href="\/dashboard\/administration\?tenant=acme">Back</);
+      }
     });
   });
 }

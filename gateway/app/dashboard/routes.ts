@@ -30,7 +30,7 @@ import { platformPage } from './pages/platform.ts';
 import { MAX_RUN_FORM_BYTES, playgroundPage, runPlayground } from './pages/playground.ts';
 import { problemPage } from './pages/problem.ts';
 import { rollBack, rollbackPage } from './pages/rollback.ts';
-import { safeNext, signInPage } from './pages/sign-in.ts';
+import { SIGN_IN, safeNext, signInPage } from './pages/sign-in.ts';
 import { usagePage } from './pages/usage.ts';
 import { Visits } from './visits.ts';
 
@@ -78,7 +78,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       visits.signOut(c);
       return c.redirect(signInAddress(c), 303);
     }
-    const body = problemPage(error, c.get('requestId'), c.req.method === 'POST' ? pageOf(c.req.path) : '/dashboard');
+    const body = problemPage(error, c.get('requestId'), backFrom(c, error));
     return c.html(wholePage({ title: `${error.status}`, body }, visitOf.get(c.req.raw)), error.status, error.headers);
   });
 
@@ -161,7 +161,12 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
 
   dashboard.get('/sign-in', async (c) => {
     const next = safeNext(c.req.query('next'), new URL(c.req.url).origin);
-    if ((await enter(c)) !== null) return c.redirect(next, 303);
+    // A session of a suspended tenant must not keep its user from signing in with another key.
+    const visit = await enter(c).catch((error: unknown) => {
+      if (error instanceof GatewayError && error.code === 'tenant-suspended') return null;
+      throw error;
+    });
+    if (visit !== null) return c.redirect(next, 303);
     return c.html(wholePage({ title: 'Sign in', body: signInPage({ next }) }));
   });
   dashboard.post('/sign-in', async (c) => {
@@ -173,7 +178,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   });
   act('/sign-out', async (visit, _form, c) => {
     visits.signOut(c, visit.session);
-    return '/dashboard/sign-in';
+    return SIGN_IN;
   });
 
   show('/', overviewPage);
@@ -258,16 +263,19 @@ function asksForStream(c: Context<AppEnv>): boolean {
   return c.req.header('accept') === 'text/event-stream';
 }
 
-/** The page that contains the form of this action. */
-function pageOf(path: string): string {
-  return path.endsWith('/sign-out') ? '/dashboard' : path.replace(/\/(cancel|keys|limits)$/, '');
+/** The page to go on with after an error: for a refused form, the page that contains it. */
+function backFrom({ req: { method, path, url } }: Context<AppEnv>, { code }: GatewayError): string {
+  if (code === 'tenant-suspended') return SIGN_IN;
+  if (method !== 'POST') return '/dashboard';
+  if (path.endsWith('/sign-out')) return '/dashboard';
+  return `${path.replace(/\/(cancel|keys|limits)$/, '')}${new URL(url).search}`;
 }
 
 /** The sign-in address, with the requested page as the target after sign-in. */
 function signInAddress(c: Context<AppEnv>): string {
   const { pathname, search } = new URL(c.req.url);
   const next = c.req.method === 'GET' ? `?${new URLSearchParams({ next: `${pathname}${search}` })}` : '';
-  return `/dashboard/sign-in${next}`;
+  return `${SIGN_IN}${next}`;
 }
 
 function liveAddress({ pathname, search }: URL, stream: Page['stream']): string {

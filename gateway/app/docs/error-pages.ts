@@ -1,7 +1,6 @@
 import { CODES, type ErrorCode } from '../errors/codes.ts';
 import { escapeHtml, page, prose } from './html.ts';
 
-/** The page of one error code. */
 export function errorPage(code: ErrorCode): string {
   const entry = CODES[code];
   return page(
@@ -13,7 +12,6 @@ export function errorPage(code: ErrorCode): string {
   );
 }
 
-/** The list of all error codes. */
 export function errorIndex(): string {
   const rows = Object.entries(CODES).map(
     ([code, entry]) =>

@@ -13,7 +13,6 @@ export function guidePage(name: string): string | null {
   return guide === undefined ? null : page(`${guide.title} – Pie`, guide.html);
 }
 
-/** The list of all guides. */
 export function guideIndex(): string {
   const rows = Object.entries(GUIDES).map(
     ([name, { title }]) => `<li><a href="/docs/guides/${name}">${escapeHtml(title)}</a></li>`,

@@ -21,7 +21,7 @@ export const CODES = {
     title: 'A parameter is not valid',
     hint: 'Compare the named parameter (`error.param`) with the documentation of the route.',
     explanation:
-      'The body of a request to an OpenAI-compatible route (`/v1/completions`, `/v1/chat/completions`, `/v1/responses`) has a parameter that is missing, out of range, or not supported by this platform or this model.',
+      'The body of a request to an OpenAI-compatible route, such as `/v1/chat/completions`, has a parameter that is missing, out of range, or not supported by this platform or this model.',
   },
   'context-too-long': {
     status: 400,
@@ -151,7 +151,7 @@ export const CODES = {
     title: 'The gateway is busy',
     hint: 'Wait as long as `Retry-After` says, then send the request again.',
     explanation:
-      'All tenants together send as many bytes, or have as many streams open, as this gateway may hold at once (`[gateway] body_memory_mb`, `streams`). Nothing was stored.',
+      'All tenants together send as many bytes, or have as many streams open, as this gateway may hold at once (`[gateway] body_memory_mb`, `streams`). Nothing was stored, unless `invocation` names an invocation whose outcome did not fit.',
   },
   'unknown-tenant': {
     status: 404,
@@ -241,7 +241,7 @@ export const CODES = {
   'concurrency-key-busy': {
     status: 429,
     title: 'The limit of the concurrency key is reached',
-    hint: 'Wait until one of them ends, or allow more with `Concurrency-Limit`.',
+    hint: 'Wait until an invocation with the key ends, or allow more with `Concurrency-Limit`.',
     explanation:
       'The request names a `Concurrency-Key`, and the number of waiting and running invocations of the tenant with this key has reached its `Concurrency-Limit` (one by default). Nothing was stored.',
   },
@@ -250,7 +250,7 @@ export const CODES = {
     title: 'The invocation does not wait for this answer',
     hint: 'Read the invocation: `status` and `question` show its current question.',
     explanation:
-      'The invocation has no open question: it never asked one, was answered before, or its time has passed. Or its open question is not the one of the request. Nothing was stored.',
+      'The invocation has no open question: it asked none, or the question was answered or has expired. Or the request names another question than the open one. Nothing was stored.',
   },
   'debounce-keys-full': {
     status: 429,
@@ -287,7 +287,6 @@ export const CODES = {
   ...INVOCATION_CODES,
 } as const satisfies Record<string, CodeEntry>;
 
-/** A code of the closed set. */
 export type ErrorCode = keyof typeof CODES;
 
 export function isErrorCode(value: unknown): value is ErrorCode {

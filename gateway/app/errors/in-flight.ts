@@ -1,6 +1,6 @@
 import { GatewayError } from './gateway-error.ts';
 
-/** Delay before a client should ask again. The gateway cannot know when an invocation ends, so the delay is not too short. */
+/** Delay before a client should ask again; the gateway cannot know when the invocation ends. */
 const RETRY_AFTER_S = 1;
 
 /** The refusal of a request whose idempotency key belongs to an invocation that has not ended. */

@@ -56,14 +56,15 @@ export const INVOCATION_CODES = {
     status: 409,
     title: 'The invocation was cancelled',
     hint: 'Invoke the function again if the cancellation was a mistake.',
-    explanation: 'A client cancelled it, or left a stream that it had opened with `Prefer: cancel-on-disconnect`.',
+    explanation:
+      'A client cancelled the invocation, or left before its end a request with `Prefer: cancel-on-disconnect`.',
   },
   superseded: {
     status: 409,
     title: 'A later invocation took its place',
     hint: 'Follow the invocation that `successor` names.',
     explanation:
-      'The invocation waited for the delay of its `Debounce-Key`, and a later request for the function with the same key came before that. The successor has the later input; this one never ran.',
+      'Before the delay of its `Debounce-Key` had passed, a later request for the function came with the same key. The successor has the later input; this invocation never ran.',
   },
   terminated: {
     status: 503,
@@ -76,7 +77,7 @@ export const INVOCATION_CODES = {
     title: 'The device was lost',
     hint: 'Try again; the supervisor restarts the GPU host.',
     explanation:
-      'The GPU host that held the KV pages of this invocation died, or its device failed, and with it went all that the invocation had computed.',
+      'The GPU host that held the KV pages of this invocation died, or its device failed. All that the invocation had computed is lost.',
   },
   'runtime-lost': {
     status: 503,

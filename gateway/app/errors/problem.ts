@@ -30,12 +30,11 @@ export function openAiError(error: GatewayError): Problem['error'] {
 }
 
 /** `x-should-retry` and `Retry-After` tell the client that the same request may succeed. */
-const RETRYABLE: ReadonlySet<ErrorCode> = new Set(RETRYABLE_CODES);
+export const RETRYABLE: ReadonlySet<ErrorCode> = new Set(RETRYABLE_CODES);
 
 /** Seconds to wait when the error has no time of its own; a supervisor restarts a dead process within that time. */
 const RETRY_AFTER_S = 1;
 
-/** The headers of an answer with an error. */
 export function problemHeaders(error: GatewayError): Record<string, string> {
   const headers: Record<string, string> = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' };
   if (RETRYABLE.has(error.code)) {

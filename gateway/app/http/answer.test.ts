@@ -8,7 +8,7 @@ import { Bodies } from './bodies.ts';
 import { boundedBodies } from './bounded.ts';
 
 const KIB = 1024;
-/** A tenant alone may hold half. */
+/** Bytes that the gateway may hold; a tenant alone may hold half of them. */
 const HELD = 1024 * KIB;
 
 describe('an answer', () => {

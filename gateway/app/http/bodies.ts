@@ -28,7 +28,6 @@ const LONGEST_PAUSE_MS = 250;
 export interface Memory {
   /** Counts this many more bytes. @throws GatewayError `gateway-busy`, `too-many-requests`, see `Bodies.take` */
   hold(bytes: number): void;
-  /** Gives back some of the bytes. */
   give(bytes: number): void;
 }
 
@@ -36,7 +35,6 @@ export interface Memory {
 export interface Room {
   /** Takes this many more bytes. False when they do not fit beside the bytes taken before. */
   take(bytes: number): boolean;
-  /** Frees all bytes. */
   free(): void;
 }
 

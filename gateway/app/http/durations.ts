@@ -12,7 +12,7 @@ export function durationMs(text: string): number | null {
 export function timeMs(text: string, nowMs: number): number | null {
   const ago = /[a-z]$/.test(text) ? durationMs(text) : null;
   if (ago !== null) return nowMs - ago;
-  // Require the four digits: `Date.parse` accepts almost anything.
+  // Require the year and the month: `Date.parse` accepts almost anything.
   const time = /^\d{4}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
   return Number.isNaN(time) ? null : time;
 }

@@ -1,6 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { exactJson } from './exact-json.ts';
+import { exactJson, roundsIntegers } from './exact-json.ts';
+
+it('roundsIntegers tells integers that JavaScript rounds from all other numbers', () => {
+  for (const kept of ['1', '[1.0,-0,0.1,1e30]', '"9007199254740993"', '{"a":[9007199254740992]}'])
+    assert.equal(roundsIntegers(kept), false, kept);
+  for (const rounded of ['9007199254740993', '{"a":[-9007199254740993]}', '9'.repeat(400)])
+    assert.equal(roundsIntegers(rounded), true, rounded);
+});
 
 describe('exactJson', () => {
   it('keeps the text of numbers, and leaves all other values as they are', () => {

@@ -1,5 +1,8 @@
 /** Source text access of ECMAScript's JSON, which TypeScript's library does not declare. */
-const { rawJSON } = JSON as typeof JSON & { readonly rawJSON: (text: string) => unknown };
+const { rawJSON, isRawJSON } = JSON as typeof JSON & {
+  readonly rawJSON: (text: string) => unknown;
+  readonly isRawJSON: (value: unknown) => boolean;
+};
 
 /**
  * Parses JSON for a later `JSON.stringify`, which then writes every number as the text has it. A number that JavaScript would write in another
@@ -12,4 +15,24 @@ export function exactJson(text: string): unknown {
     const source = context?.source;
     return typeof value === 'number' && source !== undefined && source !== String(value) ? rawJSON(source) : value;
   });
+}
+
+/** True for a number that `exactJson` could not give as a number. */
+export const isRawNumber = (value: unknown): boolean => isRawJSON(value);
+
+/** True when `JSON.parse` rounds an integer of this JSON. */
+export function roundsIntegers(text: string): boolean {
+  let rounds = false;
+  JSON.parse(text, (_key, value: unknown, context?: { readonly source?: string }) => {
+    if (typeof value === 'number') rounds ||= isRounded(context?.source ?? '');
+    return value;
+  });
+  return rounds;
+}
+
+/** True for an integer that JavaScript's numbers do not have. */
+export function isRounded(text: string): boolean {
+  if (!/^-?\d+$/.test(text)) return false;
+  const value = Number(text);
+  return !Number.isFinite(value) || BigInt(text) !== BigInt(value);
 }

@@ -2,13 +2,6 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import type { Body, NextPiece } from './bodies.ts';
 import { ByteBuffer } from './byte-buffer.ts';
 
-export interface Part {
-  readonly name: string;
-  readonly filename: string | undefined;
-  readonly contentType: string | undefined;
-  readonly bytes: Uint8Array;
-}
-
 export interface MultipartOptions {
   /** Maximum bytes of each part, by its name. Other parts are refused. */
   readonly limits: Readonly<Record<string, number>>;
@@ -20,15 +13,19 @@ export interface MultipartOptions {
 const MAX_HEADER_BYTES = 8 * 1024;
 
 /**
- * Reads a `multipart/form-data` body (RFC 7578) part by part while it arrives, so that an oversized part is refused before the rest is
- * read: `Request.formData` holds everything first. Throws `malformed-request` for a body that breaks the format.
+ * Reads the parts of a `multipart/form-data` body (RFC 7578), by name, while the body arrives, so that an oversized part is refused before the
+ * rest is read: `Request.formData` holds everything first. Throws `malformed-request` for a body that breaks the format.
  */
-export async function readMultipart(body: Body, options: MultipartOptions): Promise<Map<string, Part>> {
+export async function readMultipart(body: Body, options: MultipartOptions): Promise<Map<string, Uint8Array>> {
   return readParts(new Source(body.pieces()), boundaryOf(body), options);
 }
 
-async function readParts(source: Source, boundary: string, options: MultipartOptions): Promise<Map<string, Part>> {
-  const parts = new Map<string, Part>();
+async function readParts(
+  source: Source,
+  boundary: string,
+  options: MultipartOptions,
+): Promise<Map<string, Uint8Array>> {
+  const parts = new Map<string, Uint8Array>();
   const delimiter = ascii(`\r\n--${boundary}`);
   // The first delimiter need not follow a line break: prepend one.
   source.unread(ascii('\r\n'));
@@ -42,15 +39,14 @@ async function readParts(source: Source, boundary: string, options: MultipartOpt
     const header = await source.readUntil(ascii('\r\n\r\n'), MAX_HEADER_BYTES, () =>
       malformed('The headers of a part are too long.'),
     );
-    const { name, filename, contentType } = partHeaders(new TextDecoder().decode(header));
+    const name = nameIn(new TextDecoder().decode(header));
     const limit = Object.hasOwn(options.limits, name) ? options.limits[name] : undefined;
     if (limit === undefined)
       throw malformed(
         `The part "${name.slice(0, 64)}" is not expected; send ${Object.keys(options.limits).join(' and ')}.`,
       );
     if (parts.has(name)) throw malformed(`The part "${name}" comes twice.`);
-    const bytes = await source.readUntil(delimiter, limit, () => options.tooLarge(name, limit));
-    parts.set(name, { name, filename, contentType, bytes });
+    parts.set(name, await source.readUntil(delimiter, limit, () => options.tooLarge(name, limit)));
   }
 }
 
@@ -129,20 +125,13 @@ function boundaryOf({ contentType: header }: Body): string {
   return boundary;
 }
 
-function partHeaders(text: string): Pick<Part, 'name' | 'filename' | 'contentType'> {
-  const disposition = /^content-disposition:\s*form-data\s*;(.*)$/im.exec(text)?.[1] ?? '';
-  const name = parameter(disposition, 'name');
+/** The name of a part, from its headers. */
+function nameIn(headers: string): string {
+  const disposition = /^content-disposition:\s*form-data\s*;(.*)$/im.exec(headers)?.[1] ?? '';
+  const match = /(?:^|;)\s*name=(?:"([^"]*)"|([^\s;"]+))/i.exec(disposition);
+  const name = match?.[1] ?? match?.[2];
   if (name === undefined) throw malformed('A part has no name.');
-  return {
-    name,
-    filename: parameter(disposition, 'filename'),
-    contentType: /^content-type:\s*([^\s;]+)/im.exec(text)?.[1]?.toLowerCase(),
-  };
-}
-
-function parameter(header: string, name: string): string | undefined {
-  const match = new RegExp(`(?:^|;)\\s*${name}=(?:"([^"]*)"|([^\\s;"]+))`, 'i').exec(header);
-  return match?.[1] ?? match?.[2];
+  return name;
 }
 
 function ascii(text: string): Uint8Array {

@@ -23,7 +23,7 @@ const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(
 const pool = new Uint8Array(4096);
 let used = pool.length;
 
-/** Good enough for names, not for secrets. */
+/** Not for secrets: used bytes stay in the pool. */
 function randomHex(bytes: number): string {
   if (used + bytes > pool.length) {
     crypto.getRandomValues(pool);

@@ -4,6 +4,7 @@ import type { Position } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, inBackground } from '../context.ts';
 import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { RETRYABLE } from '../errors/problem.ts';
 import { textAnswer } from '../http/answer.ts';
 import { type EventStreamOptions, eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
 import { jsonWithOutput } from '../http/json-text.ts';
@@ -14,12 +15,13 @@ import { BEGINNING } from './event-id.ts';
 /** Longest time for the cancel of an invocation whose client has left. */
 const CANCEL_MS = 10_000;
 
-/** Options of an answer. */
 export interface AnswerOptions {
   /** Cancel the invocation when its client leaves. */
   readonly cancelOnDisconnect?: boolean;
   /** An earlier request with the same idempotency key has made the invocation. */
   readonly replayed?: boolean;
+  /** The caller cancels the invocation after any error, so a repeated request does not run beside it. */
+  readonly cancelsOnError?: boolean;
 }
 
 /** A source of items about an invocation for its client, with handlers for an early end of the stream. */
@@ -83,7 +85,7 @@ export class Responder {
   /** Answers with the outcome, once it exists. Throws the invocation's failure. */
   async outcome(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Response> {
     const outcome = await this.follow(c, call, id, how);
-    return outcome === null ? nobodyReads() : outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, how));
+    return outcome === null ? clientClosedRequest() : outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, how));
   }
 
   /** Answers with the outcome if it exists in time, else 202 with the address of the invocation. */
@@ -105,7 +107,7 @@ export class Responder {
     }
     if (call.signal.aborted) {
       if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
-      return nobodyReads();
+      return clientClosedRequest();
     }
     const state = await this.#control.invocation(call, id);
     if (state === null) throw new GatewayError('unknown-invocation', `There is no invocation "${id}" any more.`);
@@ -135,7 +137,11 @@ export class Responder {
         hint: error.hint,
         field: error.field,
         members: { ...error.members, invocation: id },
-        headers: { ...error.headers, ...headers },
+        headers: {
+          ...error.headers,
+          ...headers,
+          ...(RETRYABLE.has(error.code) && { 'x-should-retry': String(how.cancelsOnError || hasKey(c)) }),
+        },
         cause: error.cause,
       });
     } finally {
@@ -176,12 +182,10 @@ export function outcomeAnswer(
     return textAnswer(c, text, 200, { 'content-type': 'application/json', ...headers });
   } catch (caught) {
     const { code, message, headers: also } = GatewayError.from(caught);
-    // A repeated request with the key finds the invocation and makes no other.
-    const mayRetry = c.req.header('idempotency-key') !== undefined;
     throw new GatewayError(code, message, {
       hint: `The invocation has ended: read its outcome at ${addressOf(id)}.`,
       members: { invocation: id },
-      headers: { ...also, ...headers, 'x-should-retry': String(mayRetry) },
+      headers: { ...also, ...headers, 'x-should-retry': String(hasKey(c)) },
     });
   }
 }
@@ -194,6 +198,11 @@ export function jsonResponse(
   headers: Record<string, string> = {},
 ): Response {
   return textAnswer(c, jsonWithOutput(invocation), status, { 'content-type': 'application/json', ...headers });
+}
+
+/** True when a repeated request finds the invocation and makes no other. */
+function hasKey(c: Context<AppEnv>): boolean {
+  return c.req.header('idempotency-key') !== undefined;
 }
 
 function addressOf(id: string): string {
@@ -213,7 +222,7 @@ function headersOf(
   };
 }
 
-/** Closes the request of a departed client. */
-function nobodyReads(): Response {
+/** Ends the request of a departed client, with the status that nginx uses in its logs. */
+export function clientClosedRequest(): Response {
   return new Response(null, { status: 499 });
 }

@@ -4,7 +4,7 @@ import type { Call, ControlPlane } from '../control.ts';
 import { isRevocation } from '../http/event-stream.ts';
 import { JsonText } from '../http/json-text.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
-import { outcomeAnswer, Responder } from '../invocations/respond.ts';
+import { clientClosedRequest, outcomeAnswer, Responder } from '../invocations/respond.ts';
 import { asOpenAiError, openAiErrorFrame, refusalIn } from './errors.ts';
 import { OpenAiFrames, type StreamStyle } from './frames.ts';
 
@@ -32,13 +32,13 @@ export class OpenAiAnswers {
   /** Answers with the function's result. Throws the invocation's failure, or the function's refusal. */
   async whole(c: Context<AppEnv>, call: Call, answering: Answering): Promise<Response> {
     const { id, named } = answering;
-    const how = { cancelOnDisconnect: !named };
+    const how = { cancelOnDisconnect: !named, cancelsOnError: !named };
     const outcome = await this.#responder.follow(c, call, id, how).catch((error: unknown) => {
       // Cancel on any error (the store went away, the process stops): without a key no client can come back for the answer.
       if (!named) this.#responder.cancelAbandoned(c, call, id);
       throw error;
     });
-    if (outcome === null) return new Response(null, { status: 499 });
+    if (outcome === null) return clientClosedRequest();
     const refusal = refusalIn(outcome.output);
     if (refusal !== null) throw refusal;
     const { output } = outcome;

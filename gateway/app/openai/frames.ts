@@ -30,6 +30,8 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   #frames: OpenAiFrame[] = [];
   /** Number of messages that became frames. */
   #messages = 0;
+  /** Number of those that an attempt sent before it asked a person: they stay valid. */
+  #kept = 0;
   #failure: { readonly error: unknown } | null = null;
   #ready: (() => void) | undefined;
 
@@ -90,8 +92,10 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
       if (text === undefined) return;
       this.#frames.push({ text: this.#frameOf(text), last: false });
       this.#messages++;
-    } else if (event === 'gap' && this.#messages > 0) {
-      // These clients cannot take text back.
+    } else if (event === 'question') {
+      this.#kept = this.#messages;
+    } else if ((event === 'gap' && this.#messages > 0) || (event === 'start' && this.#messages > this.#kept)) {
+      // A new attempt sends its messages again, and these clients cannot take text back.
       throw new GatewayError('runtime-lost', 'A part of the answer was lost. Discard the text that was streamed.');
     } else if (event === 'result') {
       const refusal = refusalIn(resultIn(data).output);

@@ -124,7 +124,7 @@ function keyOf(header: string | undefined): string | undefined {
   });
 }
 
-/** The header, else the parameter that OpenAI's clients know. An empty one counts as none. */
+/** The header, else the parameter that OpenAI's clients know. An empty parameter counts as none. */
 async function affinityOf(header: string | undefined, parameter: unknown): Promise<string | undefined> {
   const affinity = sessionAffinity.safeParse(header);
   if (!affinity.success)

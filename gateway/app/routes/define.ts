@@ -39,7 +39,7 @@ const header = (description: string, example: string) => ({
 
 /** Tell the client whether and when the same request may succeed. */
 const RETRY_HEADERS = {
-  'X-Should-Retry': header('Whether a client may send it again by itself', 'true'),
+  'X-Should-Retry': header('`true` when a client may repeat the request by itself', 'true'),
   'Retry-After': header('Seconds after which another try may succeed, where that is known', '1'),
   'Retry-After-Ms': header('The same in milliseconds', '1000'),
 };
@@ -47,15 +47,15 @@ const RETRY_HEADERS = {
 /** The remainder of counted quotas, where the tenant has some (draft-ietf-httpapi-ratelimit-headers-10). */
 const LIMIT_HEADERS = {
   'RateLimit-Policy': header('The quotas that count: `q` in `w` seconds', '"requests-per-minute";q=60;w=60'),
-  RateLimit: header('What is left of them: `r` for `t` seconds', '"requests-per-minute";r=12;t=31'),
+  RateLimit: header('The rest of each quota: `r` for `t` seconds', '"requests-per-minute";r=12;t=31'),
 };
 
 /** Headers of an answer to an invocation request. */
 export const INVOKED_HEADERS = {
   ...LIMIT_HEADERS,
   'Content-Location': header('Address of the invocation', '/v1/invocations/inv_4f1c'),
-  'Preference-Applied': header('What was heeded of `Prefer`', 'wait=10'),
-  'Idempotency-Replayed': header('`true` when an earlier request with the same `Idempotency-Key` has made it', 'true'),
+  'Preference-Applied': header('The honoured preferences of `Prefer`', 'wait=10'),
+  'Idempotency-Replayed': header('`true` when an earlier request with the key made the invocation', 'true'),
 };
 
 /** Header of an answer that creates an invocation. */
@@ -85,7 +85,6 @@ export function problems(...codes: ErrorCode[]): Record<string, object> {
   );
 }
 
-/** A documented JSON answer. */
 export function json<T>(schema: T, description: string) {
   return { description, content: { 'application/json': { schema } } };
 }

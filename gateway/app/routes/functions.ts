@@ -45,7 +45,6 @@ export const removeQuery = z.object({
   now: flag.openapi({ description: 'Cancel its invocations instead of letting them end' }),
 });
 
-/** The answers to a removal. */
 export const REMOVED = {
   202: json(
     z.object({ draining: z.array(DrainingSchema) }),
@@ -291,7 +290,8 @@ export async function missing(
   });
 }
 
-function referenceOf(reference: string): { name: string; version: string | undefined } {
+/** The parts of `name`, `name@alias` or `name@version`. */
+export function referenceOf(reference: string): { name: string; version: string | undefined } {
   const at = reference.indexOf('@');
   return at < 0
     ? { name: reference, version: undefined }
@@ -327,7 +327,7 @@ async function readDeployment(
       `The part "${manifest === undefined ? 'manifest' : 'component'}" is missing.`,
     );
   }
-  return { manifest: parseManifestText(manifest.bytes), component: component.bytes };
+  return { manifest: parseManifestText(manifest), component };
 }
 
 function parseManifestText(bytes: Uint8Array): FunctionManifest {

@@ -10,7 +10,7 @@ import { type App, define, json, problems, SECURITY } from './define.ts';
 const MIN_TTL_S = 60;
 const MAX_TTL_S = 86_400;
 const DEFAULT_TTL_S = 900;
-/** A request holds a name, roles and a fingerprint. */
+/** Maximum characters of a sealed request. */
 const MAX_SEALED = 4096;
 
 const TokenRequestSchema = z.strictObject({
@@ -50,7 +50,7 @@ const JoinRequestSchema = z.strictObject({
     .string()
     .max(MAX_SEALED)
     .regex(/^[A-Za-z0-9_-]+$/, 'is not base64url')
-    .meta({ description: 'Name, roles and certificate of the machine, encrypted under the token' }),
+    .meta({ description: 'Name, roles and certificate fingerprint of the machine, encrypted under the token' }),
 });
 
 const JoinedSchema = z

@@ -8,7 +8,7 @@ import { timeMs } from '../http/durations.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { wantsEventStream } from '../http/preferences.ts';
 import { feedOf } from '../http/pulled-feed.ts';
-import { LogEntrySchema } from '../schemas/invocations.ts';
+import { LEVELS, LogEntrySchema } from '../schemas/invocations.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, unknownFunction } from './functions.ts';
 
@@ -24,7 +24,7 @@ const logQuery = z.object({
     .max(MAX_LIMIT)
     .default(200)
     .openapi({ description: 'Past lines at most; has no effect on a stream that `Last-Event-ID` resumes' }),
-  level: z.enum(['debug', 'info', 'warn', 'error']).default('debug').openapi({ description: 'This level and worse' }),
+  level: z.enum(LEVELS).default('debug').openapi({ description: 'This level and worse' }),
   invocation: z.string().max(128).optional().openapi({ description: "Only this invocation's" }),
   status: z.enum(STATUSES).optional().openapi({ description: 'Only of invocations that are in this state now' }),
   search: z.string().min(1).max(256).optional().openapi({ description: 'Only lines with this text, in any case' }),
@@ -56,7 +56,7 @@ const responses = {
 };
 
 const DESCRIPTION =
-  'The newest kept lines that pass the filters, oldest first, at most 4 Mi characters of them; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each of their frames has the event `log`, and its id resumes with `Last-Event-ID`. A frame `error` tells why it cannot go on: the key was removed or has expired (`unauthorized`), its tenant is suspended (`tenant-suspended`), or something went away for a while (`resumable`).';
+  'The newest kept lines that pass the filters, oldest first, at most 4 Mi characters of them; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each of their frames has the event `log`, and its id resumes with `Last-Event-ID`. A frame `error` tells why it cannot go on: the key was removed or has expired (`unauthorized`), its tenant is suspended (`tenant-suspended`), or a part of the platform went away for a while (`resumable`).';
 
 /** Log lines of all invocations of a function, and of all functions. */
 export function logRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
@@ -81,8 +81,7 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
     return eventStreamResponse<LogEntry>({
       method: c.req.method,
       source: feedOf(control.logs({ ...call, signal: following.signal, memory }, name, options)),
-      frame: ({ cursor: id, ...entry }) =>
-        `id: ${id}\nevent: log\ndata: ${JSON.stringify({ cursor: id, ...entry })}\n\n`,
+      frame: (entry) => `id: ${entry.cursor}\nevent: log\ndata: ${JSON.stringify(entry)}\n\n`,
       isTerminal: () => false,
       heartbeatMs: settings.heartbeatMs,
       recheck: c.get('recheck'),

@@ -49,7 +49,6 @@ const machineParam = z.object({
     .openapi({ description: 'Name of the machine', example: 'east-1' }),
 });
 
-/** Invocations, load, GPU hosts and machines. */
 export function operationRoutes(app: App, control: ControlPlane): void {
   define(
     app,

@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
 import { MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { callOf } from '../context.ts';
@@ -11,7 +12,7 @@ import { type App, define, json, problems, SECURITY } from './define.ts';
 import { tenantName } from './tenants.ts';
 import { usageCsv } from './usage-csv.ts';
 
-const functionName = z.string().regex(/^[a-z][a-z0-9-]{0,62}$/, 'is not the name of a function');
+const functionName = z.string().regex(FUNCTION_NAME, 'is not the name of a function');
 const time = z.iso.datetime({ offset: true, error: 'is not an ISO 8601 time, such as 2026-11-20T05:12:00Z' });
 
 const scopeQuery = z.object({
@@ -57,7 +58,6 @@ const csv = {
   'text/csv': { schema: { type: 'string' as const, description: 'A header line, then one line for each row' } },
 };
 
-/** Limits, their use, and usage. */
 export function quotaRoutes(app: App, control: ControlPlane): void {
   minuteRoute(app, control);
   define(
@@ -98,7 +98,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       responses: {
         200: json(
           z.object({ tenant: z.string(), quota: z.union([QuotaSchema, z.null()]) }),
-          'What binds from now on; null when nothing does',
+          'The limit that binds from now on; null for none',
         ),
         ...problems(
           'invalid-quota',

@@ -22,18 +22,18 @@ const versionParam = nameParam.extend({
 });
 
 const text = z.string().max(MAX_TEXT);
-const message = text.optional().describe('Why, for people; 500 characters at most');
+const message = text.optional().describe('Reason, for people; 500 characters at most');
 const ifRevision = z
   .int()
   .min(0)
   .optional()
-  .describe('Refused with `conflict` unless the alias has this revision; 0 for one that must be new');
+  .describe('Refused with `conflict` unless the alias has this revision; 0: the alias must not exist');
 
 const aliasBody = z.strictObject({
   shares: z
     .array(z.strictObject({ version: text.describe('A version, its first digits, or a tag'), weight: z.number() }))
     .max(MAX_LISTED)
-    .describe('Whole percents that sum to 100'),
+    .describe('Versions, and their whole percents, which sum to 100'),
   message,
   ifRevision,
 });

@@ -12,7 +12,7 @@ import { TIMES_HINT } from '../resources/schedules.ts';
 import { ScheduleSchema } from '../schemas/schedules.ts';
 import { InputChecker } from '../validation/input.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { missing } from './functions.ts';
+import { missing, referenceOf } from './functions.ts';
 
 /** JSON may escape a byte as six characters. */
 const MAX_BODY_BYTES = MAX_INPUT_BYTES * 6 + 1024;
@@ -93,7 +93,7 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
         throw new GatewayError('invalid-input', `The input has more than ${MAX_INPUT_BYTES} bytes.`, {
           field: '/input',
         });
-      const [fn = '', version] = reference.split('@', 2);
+      const { name: fn, version } = referenceOf(reference);
       const schedule =
         !FUNCTION_NAME.test(fn) || version === ''
           ? null

@@ -4,7 +4,6 @@ import type { ControlPlane } from '../control.ts';
 import { HealthSchema } from '../schemas/platform.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 
-/** The caller's own key, and health. */
 export function systemRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   define(
     app,

@@ -119,12 +119,10 @@ export const ListedInvocationSchema = InvocationSchema.extend({
 export type WebhookDelivery = z.infer<typeof WebhookDeliverySchema>;
 /** An invocation inside a gateway: its output may be a `JsonText`. `usage` sums over all attempts. */
 export type HeldInvocation = z.infer<typeof InvocationSchema>;
-/** Any JSON value, as parsed. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 /** An invocation as clients see it. */
 export type InvocationState = HeldInvocation & { readonly output?: Json | undefined };
 export type ListedInvocation = z.infer<typeof ListedInvocationSchema> & InvocationState;
-/** A file between a client and its invocation. */
 export type InvocationFile = z.infer<typeof FileSchema>;
 export type LogLevel = (typeof LEVELS)[number];
 export type LogEntry = z.infer<typeof LogEntrySchema>;

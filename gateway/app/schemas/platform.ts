@@ -153,25 +153,23 @@ export const GpuHostSchema = z
   })
   .openapi('GpuHost');
 
-export const GpuHostChangeSchema = z
-  .strictObject({
-    drained: z.boolean().meta({ description: 'True to give it no new invocations' }),
-    force: z.boolean().optional().meta({ description: 'Drain even the last GPU host; new invocations then wait' }),
-  })
-  .refine(({ drained, force }) => drained || force !== true, {
-    error: 'is allowed only with `drained: true`',
-    path: ['force'],
-  });
+/** A change of the drain of an object with this name for people. */
+const drainChange = (of: string) =>
+  z
+    .strictObject({
+      drained: z.boolean().meta({ description: 'True to give it no new invocations' }),
+      force: z
+        .boolean()
+        .optional()
+        .meta({ description: `Drain even the last ${of}; new invocations then wait` }),
+    })
+    .refine(({ drained, force }) => drained || force !== true, {
+      error: 'is allowed only with `drained: true`',
+      path: ['force'],
+    });
 
-export const MachineChangeSchema = z
-  .strictObject({
-    drained: z.boolean().meta({ description: 'True to give it no new invocations' }),
-    force: z.boolean().optional().meta({ description: 'Drain even the last machine; new invocations then wait' }),
-  })
-  .refine(({ drained, force }) => drained || force !== true, {
-    error: 'is allowed only with `drained: true`',
-    path: ['force'],
-  });
+export const GpuHostChangeSchema = drainChange('GPU host');
+export const MachineChangeSchema = drainChange('machine');
 
 export const LoadSchema = z
   .object({

@@ -10,9 +10,6 @@ const schema = z.union([
   z.strictObject({ close: z.literal(true) }),
 ]);
 
-/** Base64 with optional padding. */
-const MAX_BASE64_PER_BYTE = 4 / 3;
-const MAX_PADDING = 4;
 /** Room for the JSON around a message. */
 const ENVELOPE_BYTES = 64;
 
@@ -25,9 +22,6 @@ export async function sessionMessageOf(body: Body, limitBytes: number): Promise<
     throw new GatewayError('invalid-input', 'A message is {"text": "…"}, {"base64": "…"} or {"close": true}.', {
       field: '',
     });
-  }
-  if ('base64' in parsed.data && parsed.data.base64.length > MAX_BASE64_PER_BYTE * limitBytes + MAX_PADDING) {
-    throw new GatewayError('body-too-large', `The message has more than the ${limitBytes} bytes that are allowed.`);
   }
   const message = toMessage(parsed.data);
   const size =

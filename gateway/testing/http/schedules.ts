@@ -30,6 +30,7 @@ export function describeSchedules(get: () => Harness): void {
       h.refused(await put({ ...settings, input: { prompt: 1 } }), 'invalid-input', '/prompt');
       h.refused(await put({ ...settings, everyMs: 60_000 }), 'invalid-input', '/everyMs');
       h.refused(await put({ ...settings, function: 'nothing' }), 'unknown-function');
+      h.refused(await put({ ...settings, function: 'echo@live@old' }), 'unknown-alias');
       const removed = await h.send('/v1/schedules/nightly', { method: 'DELETE' });
       assert.equal(removed.status, 204);
       h.refused(await h.ask('/v1/schedules/nightly', { method: 'DELETE' }), 'unknown-schedule');

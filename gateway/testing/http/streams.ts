@@ -36,8 +36,10 @@ export function describeStreams(get: () => Harness): void {
       const isFollowed = async () => (await channels()).some((name) => name.includes(id) || name.includes(':left'));
       for (const path of [`/v1/invocations/${id}/events`, '/v1/functions/left/logs', '/v1/logs']) {
         const leave = new AbortController();
-        await h.send(path, { headers: SSE, signal: leave.signal });
+        const response = await h.send(path, { headers: SSE, signal: leave.signal });
         await eventually(isFollowed, `${path} is followed`);
+        // This use keeps the response: `fetch` ends the stream of a response that is collected as garbage.
+        assert.equal(response.status, 200);
         leave.abort();
         await eventually(async () => !(await isFollowed()), `${path} is not followed any more`);
       }

@@ -162,5 +162,4 @@ details.confirm[open] > .panel { margin-top: .5rem; }
 @media print { .top, .bottom, form { display: none; } }
 `;
 
-/** The favicon. */
 export const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><circle cx="12" cy="12" r="10" fill="none" stroke="#b5651d" stroke-width="2.4"/><path d="M12 12V3.2A8.8 8.8 0 0 1 20.8 12z" fill="#b5651d"/></svg>`;

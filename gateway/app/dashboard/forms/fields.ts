@@ -1,3 +1,4 @@
+import { isRounded } from '../../http/exact-json.ts';
 import { assertShape } from '../../http/json-shape.ts';
 
 /** How a field of the form is shown and read. `json` takes any value as JSON text. */
@@ -18,7 +19,7 @@ export interface Field {
   readonly whole: boolean;
 }
 
-/** A value by the name of its field: the text of a form. Fields without text are left out of the input. */
+/** The texts of a form, by field name. Fields without text are left out of the input. */
 export type Texts = Readonly<Record<string, string>>;
 
 /** A text that cannot be read as a value of its field. */
@@ -73,26 +74,27 @@ function fieldOf(name: string, property: Record<string, unknown>, required: bool
 /** The text of a field. Ignores members that every object inherits. */
 export const textOf = (texts: Texts, name: string): string => (Object.hasOwn(texts, name) ? (texts[name] ?? '') : '');
 
-/** The input of a filled form. A required text field may be empty. @throws FieldFault */
-export function inputOf(fields: readonly Field[], texts: Texts): Record<string, unknown> {
+/** The input of a filled form; `parse` reads the JSON of its fields. A required text field may be empty. @throws FieldFault */
+export function inputOf(fields: readonly Field[], texts: Texts, parse = parsedJson): Record<string, unknown> {
   const entries = fields.flatMap((field): [string, unknown][] => {
     const text = textOf(texts, field.name);
     if (text === '' && !(field.required && field.kind === 'text')) return [];
-    return [[field.name, parsedValue(field, text)]];
+    return [[field.name, parsedValue(field, text, parse)]];
   });
   // Not by assignment, which would set the prototype for a property of the name `__proto__`.
   return Object.fromEntries(entries);
 }
 
-function parsedValue({ name, kind }: Field, text: string): unknown {
+function parsedValue({ name, kind }: Field, text: string, parse: typeof parsedJson): unknown {
   if (kind === 'text') return text;
   if (kind === 'number') {
     const value = Number(text);
     if (text.trim() === '' || !Number.isFinite(value)) throw new FieldFault(name, 'must be a number');
+    if (isRounded(text)) throw new FieldFault(name, 'has more digits than this field keeps: edit the input as JSON');
     return value;
   }
   try {
-    return parsedJson(text);
+    return parse(text);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
     throw new FieldFault(name, 'must be JSON: put texts in quotation marks');

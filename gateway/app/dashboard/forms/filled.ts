@@ -1,5 +1,6 @@
 import type { ErrorCode } from '../../errors/codes.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
+import { exactJson } from '../../http/exact-json.ts';
 import { type Field, FieldFault, inputOf, parsedJson, type Texts, textOf } from './fields.ts';
 
 /** Prefix of the names of form fields, so that no property takes the name of another field of the form. */
@@ -38,11 +39,18 @@ export function filledOf(form: URLSearchParams): Filled {
   return { mode: 'form', texts: Object.fromEntries(texts) };
 }
 
-/** The value that the user entered. Throws `FieldFault`, and `invalid-input` for JSON whose shape is out of bounds. */
-export function givenValue(fields: readonly Field[] | null, { mode, texts }: Filled): unknown {
-  if (mode === 'form') return inputOf(fields ?? [], texts);
+/**
+ * The value that the user entered, and as `exactJson` gives it, to be stored. Throws `FieldFault`, and `invalid-input` for JSON whose shape is
+ * out of bounds.
+ */
+export function givenValue(
+  fields: readonly Field[] | null,
+  { mode, texts }: Filled,
+): { readonly value: unknown; readonly exact: unknown } {
+  if (mode === 'form') return { value: inputOf(fields ?? [], texts), exact: inputOf(fields ?? [], texts, exactJson) };
   try {
-    return parsedJson(textOf(texts, 'json'));
+    const json = textOf(texts, 'json');
+    return { value: parsedJson(json), exact: exactJson(json) };
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
     throw new FieldFault('json', `This is not JSON: ${error.message}`);

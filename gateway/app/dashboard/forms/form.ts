@@ -63,7 +63,7 @@ function limits({ kind, minimum, maximum, fallback }: Field): string {
         : maximum !== undefined
           ? [`at most ${exact(maximum)}`]
           : []),
-    // Without a text, the hint would end with a pair of quotation marks.
+    // An empty text as the default would show as a pair of quotation marks.
     ...(fallback === '' || fallback === '""' ? [] : [`default ${fallback}`]),
   ];
   const text = parts.join(', ');

@@ -1,4 +1,5 @@
 import { type QuotaName, quotaUnit } from '#scheduler/quotas/names.ts';
+import { isRawNumber } from '../../http/exact-json.ts';
 import { type Html, html } from './html.ts';
 
 const WHOLE = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
@@ -104,9 +105,13 @@ export function prose(text: string): Html {
   return html`${text.split(/`([^`]+)`/).map((piece, index) => (index % 2 === 1 ? html`<code>${piece}</code>` : piece))}`;
 }
 
+/** Characters of indentation from which on a value stays on one line: deep nesting would give more indentation than text. */
+const MAX_INDENT = 64;
+
 /** Readable JSON: indented, with lists of plain values on one line. */
 export function jsonText(value: unknown, indent = ''): string {
-  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
+  if (typeof value !== 'object' || value === null || isRawNumber(value) || indent.length >= MAX_INDENT)
+    return JSON.stringify(value) ?? 'null';
   const inner = `${indent}  `;
   if (Array.isArray(value)) {
     const items = value.map((item) => jsonText(item, inner));

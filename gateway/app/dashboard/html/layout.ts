@@ -1,4 +1,5 @@
 import { type Html, html, NONE } from './html.ts';
+import { tokenField } from './parts.ts';
 
 export interface Frame {
   readonly title: string;
@@ -64,13 +65,14 @@ function navigation(
   place: Place | undefined,
   { tenant, keyId, admin, operator, formToken }: NonNullable<Frame['signedIn']>,
 ) {
-  const links = PLACES.filter(({ place }) =>
-    place === 'platform' ? operator : place !== 'administration' || admin,
-  ).map(
+  const shown = PLACES.filter((entry) =>
+    entry.place === 'platform' ? operator : entry.place !== 'administration' || admin,
+  );
+  const links = shown.map(
     (entry) =>
       html`<li><a href="${entry.href}"${entry.place === place ? html` aria-current="page"` : NONE}>${entry.name}</a></li>`,
   );
   return html`<nav aria-label="Pages"><ul>${links}</ul></nav>
 <div class="who"><span title="Signed in with ${keyId}"><span class="unseen">Tenant </span>${tenant}</span>
-<form method="post" action="/dashboard/sign-out"><input type="hidden" name="token" value="${formToken}"><button class="link">Sign out</button></form></div>`;
+<form method="post" action="/dashboard/sign-out">${tokenField(formToken)}<button class="link">Sign out</button></form></div>`;
 }

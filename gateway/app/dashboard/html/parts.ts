@@ -38,12 +38,10 @@ export function table(
   return html`<table class="${narrow ? '' : 'cards'}" role="table"><caption class="unseen">${caption}</caption><thead role="rowgroup"><tr role="row">${heads}</tr></thead><tbody role="rowgroup">${lines}</tbody></table>`;
 }
 
-/** Name-value pairs. */
 export function facts(entries: readonly (readonly [name: string, value: unknown])[]): Html {
   return html`<dl class="facts">${entries.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-/** One number with its name. */
 export function tile(name: string, value: unknown, note: unknown = ''): Html {
   return html`<div class="tile"><dt>${name}</dt><dd>${value}${note === '' ? NONE : html`<small>${note}</small>`}</dd></div>`;
 }

@@ -50,7 +50,7 @@ describe('EventBuffer', () => {
     assert.equal(buffer.over, true);
   });
 
-  it('stops its source at its bound of events or bytes, and ends the source on close', async () => {
+  it('stops its source at its bound of events or characters, and ends the source on close', async () => {
     let large = 0;
     const few = new EventBuffer(
       (async function* () {

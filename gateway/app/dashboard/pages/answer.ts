@@ -72,8 +72,8 @@ export async function answerQuestion(visit: Visit, id: string, form: URLSearchPa
   const { fields, isWhole } = answerFields(state.question.schema);
   try {
     const given = givenValue(fields, filled);
-    const value = isWhole && filled.mode === 'form' ? wholeOf(given) : given;
-    const text = JSON.stringify(value);
+    const [value, exact] = [given.value, given.exact].map(isWhole && filled.mode === 'form' ? wholeOf : (all) => all);
+    const text = JSON.stringify(exact);
     if (new TextEncoder().encode(text).length > MAX_ANSWER_BYTES)
       throw new GatewayError('body-too-large', `The answer has more than ${bytes(MAX_ANSWER_BYTES)} of JSON.`);
     if ((await control.answer(call, id, { text, value, question: number })) === null) throw unknownInvocation(id);

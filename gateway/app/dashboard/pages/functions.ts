@@ -4,7 +4,6 @@ import { type Html, html, NONE } from '../html/html.ts';
 import { badge, empty, table } from '../html/parts.ts';
 import type { Page, Visit } from '../page.ts';
 
-/** The functions that the tenant may invoke. */
 export function functionsPage(visit: Visit): Page {
   const { control, call } = visit;
   return {

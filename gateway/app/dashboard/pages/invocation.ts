@@ -159,7 +159,6 @@ export function eventsCard({ rows }: Past): Html {
   return html`<h2 id="h-events">Events</h2><ol id="events" class="console rows" tabindex="0" role="log" aria-live="off" aria-labelledby="h-events">${raw(rows)}</ol>`;
 }
 
-/** The output up to now. */
 export async function past({ control, call }: Visit, { id, lastEventId }: HeldInvocation): Promise<Past> {
   const last = placeOf(lastEventId) ?? BEGINNING;
   const after = { epoch: null, seq: Math.max(0, last.seq - PAST_EVENTS) };

@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi';
+import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
 import { STATUSES } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { invocationCursor } from '../../schemas/invocations.ts';
@@ -10,10 +11,7 @@ import { invocationTable } from './invocation-table.ts';
 const PAGE_SIZE = 25;
 
 const querySchema = z.object({
-  function: z
-    .string()
-    .regex(/^[a-z][a-z0-9-]{0,62}$/)
-    .optional(),
+  function: z.string().regex(FUNCTION_NAME).optional(),
   status: z.enum(STATUSES).optional(),
   cursor: invocationCursor.optional(),
 });

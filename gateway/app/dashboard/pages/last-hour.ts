@@ -96,7 +96,7 @@ export function minuteTable(rows: readonly MinuteRow[]): Html {
   )}</div></details>`;
 }
 
-/** Counts of terminations or rejections by cause. */
+/** Counts of failed invocations or refused requests by cause. */
 export function causeTable(rows: readonly MinuteRow[], kind: 'failures' | 'rejections'): Html {
   const list = causes(rows, kind);
   if (list.length === 0)

@@ -79,7 +79,7 @@ export function overviewPage(visit: Visit): Page {
       {
         id: 'failures',
         look: 'card',
-        render: async () => html`<h2>Terminations by cause</h2>${causeTable(await minutes(), 'failures')}`,
+        render: async () => html`<h2>Failures by cause</h2>${causeTable(await minutes(), 'failures')}`,
       },
       {
         id: 'rejections',

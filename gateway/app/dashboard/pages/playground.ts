@@ -1,5 +1,6 @@
-import type { FunctionVersion, HeldInvocation, Json } from '../../control.ts';
+import type { FunctionVersion, HeldInvocation } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
+import { exactJson, roundsIntegers } from '../../http/exact-json.ts';
 import type { InputChecker } from '../../validation/input.ts';
 import { exampleOf, fieldsOf, textsOf } from '../forms/fields.ts';
 import { type Filled, filledOf, givenValue, type Refused, refused } from '../forms/filled.ts';
@@ -60,11 +61,11 @@ export async function runPlayground(
   const fn = await functionOf(visit, name);
   const filled = filledOf(form);
   try {
-    const input = givenValue(fieldsOf(fn.manifest.input), filled);
+    const { value, exact } = givenValue(fieldsOf(fn.manifest.input), filled);
     const invoked = await visit.control.invoke(visit.call, {
       function: { name: fn.name, version: fn.version },
-      check: (version) => inputs.check(version, input),
-      input: JSON.stringify(input),
+      check: (version) => inputs.check(version, value),
+      input: JSON.stringify(exact),
     });
     if (invoked === null) throw new GatewayError('unknown-function', `There is no function "${name}".`);
     const isClosed = await closeMessages(visit, invoked.id, report);
@@ -75,8 +76,8 @@ export async function runPlayground(
 }
 
 /**
- * Tells the inferlet that no messages follow, since the form sends none: a function that waits for some must not wait until its deadline.
- * Returns false when it could not be told. The invocation runs all the same, so that its page shows this.
+ * Tells the inferlet that no messages follow, since the form sends none: a function that waits for messages must not wait until its deadline.
+ * Returns false when that failed; the invocation runs all the same.
  */
 async function closeMessages(
   { control, call }: Visit,
@@ -139,24 +140,25 @@ async function formCard(visit: Visit, fn: FunctionVersion, left: Filled | undefi
 
 /** The form's first state: the input of the shown run, else of an earlier invocation, else the schema's example. */
 async function filledFor(visit: Visit, { manifest }: FunctionVersion): Promise<Filled> {
-  const { searchParams } = visit.url;
   const earlier = earlierOf(visit.url);
-  const input = (earlier === null ? undefined : await inputOfEarlier(visit, earlier)) ?? exampleOf(manifest.input);
-  const fields = fieldsOf(manifest.input);
-  if (input === undefined && fields !== null && searchParams.get('as') !== 'json') return { mode: 'form', texts: {} };
-  const texts = fields === null || searchParams.get('as') === 'json' ? null : textsOf(fields, input);
+  const written = earlier === null ? null : await inputOfEarlier(visit, earlier);
+  const input = written === null ? exampleOf(manifest.input) : exactJson(written);
+  const fields = visit.url.searchParams.get('as') === 'json' ? null : fieldsOf(manifest.input);
+  if (input === undefined && fields !== null) return { mode: 'form', texts: {} };
+  const plain = written === null ? input : JSON.parse(written);
+  const texts = fields === null || (written !== null && roundsIntegers(written)) ? null : textsOf(fields, plain);
   return texts === null ? { mode: 'json', texts: { json: jsonText(input ?? {}) } } : { mode: 'form', texts };
 }
 
 /** The invocation whose input the form has. */
 const earlierOf = ({ searchParams }: URL): string | null => searchParams.get('invocation') ?? searchParams.get('from');
 
-async function inputOfEarlier({ control, call }: Visit, id: string): Promise<Json | undefined> {
+/** The JSON text of an invocation's input; null when the store does not have it. */
+async function inputOfEarlier({ control, call }: Visit, id: string): Promise<string | null> {
   try {
-    const text = await control.input(call, id);
-    return text === null ? undefined : (JSON.parse(text) as Json);
+    return await control.input(call, id);
   } catch (error) {
-    if (error instanceof GatewayError && error.code === 'unknown-input') return undefined;
+    if (error instanceof GatewayError && error.code === 'unknown-input') return null;
     throw error;
   }
 }

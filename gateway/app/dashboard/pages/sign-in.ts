@@ -1,6 +1,8 @@
 import { type Html, html, NONE } from '../html/html.ts';
 import { notice } from '../html/parts.ts';
 
+export const SIGN_IN = '/dashboard/sign-in';
+
 export interface SignInPage {
   /** Path of the dashboard to open afterwards. */
   readonly next: string;
@@ -11,7 +13,7 @@ export interface SignInPage {
 /** The form that asks for an API key. */
 export function signInPage({ next, problem }: SignInPage): Html {
   return html`<div class="sign-in"><div class="card"><h1>Sign in</h1><p class="muted">With an API key of this platform.</p>
-<form method="post" action="/dashboard/sign-in">
+<form method="post" action="${SIGN_IN}">
 ${problem === undefined ? NONE : notice('bad', html`<span id="problem">${problem}</span>`)}
 <input type="hidden" name="next" value="${next}">
 <label for="key">API key</label>

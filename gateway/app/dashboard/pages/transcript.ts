@@ -1,10 +1,11 @@
 import type { InvocationEvent } from '../../control.ts';
+import { JsonText, resultIn } from '../../http/json-text.ts';
 import { bytes, number } from '../html/format.ts';
 import { type Html, html, textOf } from '../html/html.ts';
 
 /** Maximum characters of one row; `pie attach` and the API show the rest. */
 const MAX_ROW = 600;
-/** Shorter, because the page shows the result elsewhere. */
+/** Maximum characters of a result's row: the page shows the result elsewhere. */
 const MAX_RESULT_ROW = 160;
 
 /** Maximum characters of text in one frame, and of events in a buffer: as much as a page shows. */
@@ -26,7 +27,8 @@ export async function transcript(events: readonly InvocationEvent[]): Promise<Tr
   let text = '';
   const rows: Html[] = [];
   for (const { seq, event, data } of events) {
-    const parsed = membersOf(data);
+    // A result may be long and nested to any depth, so it is not parsed.
+    const parsed = event === 'result' ? {} : membersOf(data);
     if (event === 'message' && typeof parsed.text === 'string') text += parsed.text;
     else rows.push(row(seq, event, parsed, data));
     if (event === 'start' && Number(parsed.attempt) > 1) text += `\n\n— attempt ${Number(parsed.attempt)} —\n\n`;
@@ -58,7 +60,7 @@ function said(event: InvocationEvent['event'], data: Members, raw: string): stri
     const { name, mediaType, bytes: size } = membersOf(JSON.stringify(data.file ?? {}));
     return `file ${name} (${mediaType}, ${bytes(Number(size))})`;
   }
-  if (event === 'result') return JSON.stringify(data.output ?? null);
+  if (event === 'result') return outputText(raw);
   if (event === 'start' || event === 'metric')
     return Object.entries(data)
       .filter(([name]) => name !== 'invocation' && name !== 'function' && name !== 'version')
@@ -68,6 +70,11 @@ function said(event: InvocationEvent['event'], data: Members, raw: string): stri
       )
       .join('  ');
   return raw;
+}
+
+function outputText(result: string): string {
+  const { output } = resultIn(result);
+  return output instanceof JsonText ? output.text : JSON.stringify(output);
 }
 
 type Members = Readonly<Record<string, unknown>>;

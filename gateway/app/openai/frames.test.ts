@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { EventName } from '../control.ts';
+import { OpenAiFrames } from './frames.ts';
+
+/** The texts of the frames of an invocation with these events, and the code of its failure. */
+function streamed(...events: [event: EventName, data: object][]) {
+  const waiting = events.map(([event, data], i) => ({ seq: i + 1, epoch: 1, event, data: JSON.stringify(data) }));
+  const open = () => ({ take: () => waiting.splice(0, 1), close: () => undefined });
+  const frames = new OpenAiFrames(open, { numbered: false, done: true });
+  const texts: string[] = [];
+  try {
+    for (let last = false; !last; )
+      for (const frame of frames.take() ?? []) {
+        texts.push(frame.text);
+        last = frame.last;
+      }
+    return { texts };
+  } catch (error) {
+    return { texts, code: (error as { code?: unknown }).code };
+  }
+}
+
+const say = (text: string): [EventName, object] => ['message', { text }];
+const start: [EventName, object] = ['start', {}];
+const question: [EventName, object] = ['question', {}];
+const result: [EventName, object] = ['result', {}];
+const DONE = 'data: [DONE]\n\n';
+
+test('a new attempt ends a stream that has text of an earlier one, and no other stream', () => {
+  const whole = { texts: ['data: a\n\n', DONE] };
+  assert.deepEqual(streamed(start, say('a'), result), whole);
+  assert.deepEqual(streamed(start, start, say('a'), result), whole);
+  assert.deepEqual(streamed(start, say('a'), start, say('a'), result), {
+    texts: ['data: a\n\n'],
+    code: 'runtime-lost',
+  });
+});
+
+test('the text before a question to a person stays valid', () => {
+  const resumed = streamed(start, say('a'), question, start, say('b'), result);
+  assert.deepEqual(resumed, { texts: ['data: a\n\n', 'data: b\n\n', DONE] });
+  const lost = streamed(start, say('a'), question, start, say('b'), start, say('b'), result);
+  assert.deepEqual(lost, { texts: ['data: a\n\n', 'data: b\n\n'], code: 'runtime-lost' });
+});
