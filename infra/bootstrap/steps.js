@@ -94,7 +94,7 @@ const LIGHT = [
   `gpu-host/protocol/!(${OWN_PROCESS.protocol}).test.ts`,
   'index-host/@(engine|protocol|service)/*.test.ts',
   'infra/*.test.ts',
-  'infra/@(container|package|telemetry)/*.test.ts',
+  'infra/@(container|links|package|telemetry)/*.test.ts',
   'infra/supervisor/@(*-policy|thread-times).test.ts',
   'wit/**/*.test.ts',
 ];
