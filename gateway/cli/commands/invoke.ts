@@ -4,7 +4,7 @@ import type { InvokeOptions, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { pause } from '../../client/http.ts';
 import { type Call, type Command, text, texts } from '../command.ts';
-import { EXIT, Failure } from '../failure.ts';
+import { EXIT, Failure, toFailure } from '../failure.ts';
 import { follow } from './follow.ts';
 import { readInput } from './input.ts';
 
@@ -140,7 +140,9 @@ export async function withCancel(
 ): Promise<number> {
   const cancel = () => {
     call.terminal.note(`\nCancelling ${id} … (Ctrl-C again leaves it)`);
-    client.cancel(id).catch(() => undefined);
+    client
+      .cancel(id)
+      .catch((error: unknown) => call.terminal.note(`${id} could not be cancelled: ${toFailure(error).message}`));
   };
   const terminate = () => {
     client
