@@ -167,7 +167,7 @@ const ATTACKS_AND_FAULTS = {
 };
 
 /**
- * All steps, in their order. Those beside each other are at most four processes with tests, and about as long.
+ * All steps, in their order. Steps beside each other are at most four processes with tests, and take about the same time.
  * @type {readonly Step[]}
  */
 export const STEPS = [
