@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bundledFunctions, FIRST_FUNCTIONS, firstFunctions } from './bundled.ts';
+import { bundledFunctions, deployRest, FIRST_FUNCTIONS, firstFunctions } from './bundled.ts';
+import { loadConfig } from './config.ts';
 import { ROOT } from './install.ts';
 
 test('bundledFunctions lists the first functions first and each function once', () => {
@@ -18,4 +19,11 @@ test('firstFunctions includes the function of the demo and the functions that th
   assert.deepEqual(added, ['story-agent', 'openai-embeddings', 'rerank']);
   const known = bundledFunctions({ root: ROOT });
   assert.ok(added.every((name) => known.includes(name)));
+});
+
+test('deployRest reports a program that cannot be started', async () => {
+  const config = { ...loadConfig({ PIE_HOME: '/tmp/none' }), root: '/tmp/none/no-such-folder' };
+  const said: string[] = [];
+  await deployRest(config, ['rag'], new AbortController().signal, (line) => said.push(line));
+  assert.match(said.join('\n'), /ENOENT[\s\S]*could not be deployed/);
 });

@@ -64,7 +64,7 @@ export async function deployBundled(config: Config, names: readonly string[], si
 /**
  * Deploys bundled functions one after the other, at low priority, once all runtimes that take invocations are of this release. On a machine
  * without a runtime, it first waits until another machine has one. Reports the beginning, the end and a failure through `say`, and never throws
- * for a failed deployment. Returns early and silently when the signal aborts.
+ * for a failed deployment or program. Returns early and silently when the signal aborts.
  */
 export async function deployRest(
   config: Config,
@@ -86,7 +86,12 @@ export async function deployRest(
     '--json',
     ...sourcesOf(names),
   ];
-  const code = await runProgram(config, args, { output: 'progress', signal, background: true });
+  const code = await runProgram(config, args, { output: 'progress', signal, background: true }).catch(
+    (error: Error) => {
+      say(error.message);
+      return null;
+    },
+  );
   if (signal.aborted) return;
   say(code === 0 ? `Deployed ${names.length} more functions.` : 'Some functions could not be deployed; see above.');
 }

@@ -213,7 +213,7 @@ export const fileSchema = z.strictObject({
     })
     .prefault({}),
   retention: retentionSchema.prefault({}),
-  // A day; the longest timer of Node is 24 of them, and a longer one would end at once.
+  // At most a day: a timer of Node of more than 24 days would end at once.
   drain_ms: z.int().min(0).max(86_400_000).default(10_000),
 });
 

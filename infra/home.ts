@@ -65,7 +65,7 @@ export function claimHome(config: Directories): () => void {
   return () => {
     if (readPid(pidFile) === process.pid) rmSync(pidFile, { force: true });
     // The home may be gone, and a second call may come after another start.
-    done('ENOENT', () => truncateSync(claim));
+    attempt('ENOENT', () => truncateSync(claim));
   };
 }
 
@@ -86,7 +86,7 @@ function assertOwnRunDirectory({ home, runDirectory }: Directories): void {
 
 /**
  * Makes this process the owner in `pidFile`; of several that try at once, one succeeds. The process with the claim of the highest number is the
- * owner. When it is dead or has released the claim, another one takes the next number: a link gives it to one process alone.
+ * owner. When that process is dead or has released its claim, another process takes the next number, by a link that only one can make.
  *
  * @returns the file of the claim: without a pid it is released, and keeps its number from being given again
  * @throws ConfigError when a platform owns the home
@@ -103,7 +103,7 @@ function takePidFile(pidFile: string, home: string): string {
       for (const owner of [readPid(claim(last)), readPid(pidFile)])
         if (owner !== null && owner !== process.pid && isPlatform(owner)) throw inUse(home, owner);
       const next = last + 1;
-      if (!done('EEXIST', () => linkSync(own, claim(next)))) continue;
+      if (!attempt('EEXIST', () => linkSync(own, claim(next)))) continue;
       if (Math.max(...claimNumbers(pidFile)) > next) {
         // Since this process looked, others have taken that number and the next one, and removed the lower one.
         rmSync(claim(next), { force: true });
@@ -125,7 +125,7 @@ function claimNumbers(pidFile: string): number[] {
 }
 
 /** Runs an operation on files. False when it fails with `code`. */
-function done(code: string, operation: () => void): boolean {
+function attempt(code: string, operation: () => void): boolean {
   try {
     operation();
     return true;

@@ -22,7 +22,7 @@ interface ModelEnvironment {
   readonly PIE_THREADS?: number | undefined;
 }
 
-/** The entry for a GPU host whose card numbers are by `further` higher than those of the first host. */
+/** The entry for a GPU host whose card numbers are higher by `further` than those of the first host. */
 export function onCard(model: ModelEntry, further: number): ModelEntry {
   return model.backend === 'cuda' ? { ...model, device: deviceOf(model) + further } : model;
 }

@@ -26,6 +26,7 @@ export async function runProgram(
   if (options.background === true && child.pid !== undefined) yieldTime(child.pid);
   const abort = () => child.kill('SIGTERM');
   options.signal?.addEventListener('abort', abort, { once: true });
+  if (options.signal?.aborted) abort();
   try {
     return await new Promise<number | null>((resolve, reject) => {
       child.once('error', reject);

@@ -6,8 +6,8 @@ import type { Config } from './config.ts';
 export const RUNTIME = 'runtime-1';
 
 /**
- * Longest start of a GPU host. It loads a large model and builds its graph; a first start with a card also writes a model in blocks as floats:
- * 128 GB takes 1,280 s on a disk that takes 100 MB a second. The supervisor notices at once when a process ends.
+ * Longest start of a GPU host. It loads a large model and builds its graph; the first start with a card also writes a block-quantized model as
+ * floats: 128 GB takes 1,280 s on a disk that takes 100 MB a second. The supervisor notices at once when a process ends.
  */
 export const GPU_HOST_READY_MS = 1_800_000;
 const OTHERS_GPU_HOST_READY_MS = 300_000;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { test } from 'node:test';
+import { mock, test } from 'node:test';
 import { ServingMark } from './serving-mark.ts';
 
 test('the mark exists while all processes are ready, from the end of the start to the drain', () => {
@@ -29,5 +29,18 @@ test('the mark exists while all processes are ready, from the end of the start t
     assert.ok(!existsSync(file), 'a drain has no end but the exit');
   } finally {
     rmSync(runDirectory, { recursive: true });
+  }
+});
+
+test('a mark that cannot be written does not end the supervisor', () => {
+  const runDirectory = mkdtempSync(path.join(os.tmpdir(), 'pie-serving-'));
+  const mark = new ServingMark({ runDirectory });
+  rmSync(runDirectory, { recursive: true });
+  const { mock: printed } = mock.method(console, 'error', () => undefined);
+  try {
+    mark.begin();
+    assert.match(String(printed.calls[0]?.arguments[0]), /serving cannot be changed/);
+  } finally {
+    printed.restore();
   }
 });

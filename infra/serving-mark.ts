@@ -37,7 +37,12 @@ export class ServingMark {
   }
 
   #show(): void {
-    if (this.#isServing && this.#away.size === 0) writeFileSync(this.#file, '');
-    else rmSync(this.#file, { force: true });
+    try {
+      if (this.#isServing && this.#away.size === 0) writeFileSync(this.#file, '');
+      else rmSync(this.#file, { force: true });
+    } catch (error) {
+      // A full disk must not end the supervisor.
+      console.error(`supervisor: ${this.#file} cannot be changed:`, error);
+    }
   }
 }

@@ -155,7 +155,8 @@ function listenForSignals(stopping: AbortController, say: (line: string) => void
     if (!stopping.signal.aborted) say('');
     stopping.abort(cause);
   };
-  // A service manager that signals every process reaches this one twice, since `pie up` passes its own signal on. The second must not end the drain.
+  // A service manager that signals every process reaches this process twice, since `pie up` passes its own signal on: the second signal must not
+  // end the drain.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, stop);
   // A parent that owns this platform (such as a test) holds the lifeline's other end. The children get lifelines of their own.
   if (process.env[LIFELINE_VARIABLE] === 'stdin') process.stdin.once('end', stop).once('error', stop).resume().unref();

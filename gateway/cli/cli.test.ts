@@ -215,6 +215,9 @@ describe('without a running platform', () => {
     const doctor = await pie(['doctor'], { PIE_HOME: home });
     assert.equal(doctor.code, EXIT.unhealthy);
     assert.match(doctor.stdout, /FAIL {2}gateway: nothing answers/);
+    const misnamed = await pie(['doctor'], { PIE_URL: 'localhost:8787', PIE_API_KEY: 'pie_x' });
+    assert.equal(misnamed.code, EXIT.unhealthy);
+    assert.match(misnamed.stdout, /FAIL {2}gateway: "localhost:8787" \(from PIE_URL\) is not a valid platform address/);
     writeFileSync(file, '{}');
     assert.match((await pie(['list'], { PIE_HOME: home })).stderr, /cannot be read[\s\S]*"url" and "apiKey"/);
   });

@@ -15,12 +15,10 @@ export async function connect(): Promise<{ client: PieClient; credentials: Crede
 }
 
 async function assertListening(credentials: Credentials): Promise<void> {
-  const url = new URL(credentials.url);
-  const port = Number(url.port || (url.protocol === 'https:' ? 443 : 80));
-  const host = url.hostname.replace(/^\[|\]$/g, '');
+  const endpoint = endpointOf(new URL(credentials.url));
   const giveUpAt = performance.now() + CONNECT_DEADLINE_MS;
   for (;;) {
-    const problem = await tryConnect(host, port, Math.max(RETRY_MS, giveUpAt - performance.now()));
+    const problem = await tryConnect(endpoint, Math.max(RETRY_MS, giveUpAt - performance.now()));
     if (problem === null) return;
     if (performance.now() + RETRY_MS >= giveUpAt) {
       throw new Failure(`Nothing answers at ${credentials.url}.`, {
@@ -34,10 +32,16 @@ async function assertListening(credentials: Credentials): Promise<void> {
   }
 }
 
+/** Host and port of an http or https URL. */
+export const endpointOf = ({ hostname, port, protocol }: URL): { host: string; port: number } => ({
+  host: hostname.replace(/^\[|\]$/g, ''),
+  port: Number(port) || (protocol === 'https:' ? 443 : 80),
+});
+
 /** Null when the connection succeeds, else the cause. */
-export function tryConnect(host: string, port: number, timeoutMs: number): Promise<string | null> {
+export function tryConnect(to: net.NetConnectOpts, timeoutMs: number): Promise<string | null> {
   return new Promise((resolve) => {
-    const socket = net.connect({ host, port });
+    const socket = net.connect(to);
     const end = (problem: string | null) => {
       socket.destroy();
       resolve(problem);

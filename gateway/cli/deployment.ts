@@ -10,7 +10,7 @@ import { type Built, buildComponent } from './builder.ts';
 import { EXIT, Failure } from './failure.ts';
 import type { FunctionSource } from './function-source.ts';
 
-/** Builds of a gateway that died count for as long as one may take. */
+/** Longest wait for a turn: builds of a gateway that died count for the longest time of a build. */
 const TURN_MS = 200_000;
 const AGAIN_MS = 1000;
 

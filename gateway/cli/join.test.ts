@@ -112,6 +112,9 @@ describe('joining a platform', () => {
     );
     await refused('never', { token: unused, name: 'south', url: 'ftp://a' }, /not a valid gateway address/);
     await refused('never', { token: unused, name: 'south', url: 'http://127.0.0.1:1' }, /cannot be reached/);
+    const request = { url: platform.url, token: unused, name: 'south', home: path.join(directory, 'never') };
+    const stopped = new Error('stopped');
+    await assert.rejects(joinPlatform(request, AbortSignal.abort(stopped)), stopped);
     await join('south', { token: unused, name: 'south' });
   });
 

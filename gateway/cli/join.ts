@@ -11,6 +11,7 @@ import { commonVersion, statedVersions, type Versions, versionRefusal } from '#s
 import { openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
 import { JOIN_VERSIONS, SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
 import { errorFromResponse } from '../client/errors.ts';
+import { endpointOf } from './connect.ts';
 import { EXIT, Failure } from './failure.ts';
 
 /** Longest wait for the gateway, and for Redis, in milliseconds. */
@@ -123,9 +124,8 @@ function settingsOf(request: JoinRequest, address: string): MachineSettings {
 }
 
 /** The address from which this machine reaches the gateway. */
-async function ownAddress({ hostname, port, protocol }: URL): Promise<string> {
-  const host = hostname.replace(/^\[|\]$/g, '');
-  const socket = net.connect({ host, port: Number(port) || (protocol === 'https:' ? 443 : 80) });
+async function ownAddress(gateway: URL): Promise<string> {
+  const socket = net.connect(endpointOf(gateway));
   try {
     return await new Promise<string>((resolve, reject) => {
       socket.setTimeout(DEADLINE_MS, () => reject(new Error(`no answer within ${DEADLINE_MS} ms`)));
@@ -133,7 +133,7 @@ async function ownAddress({ hostname, port, protocol }: URL): Promise<string> {
       socket.once('connect', () => resolve((socket.localAddress ?? '').replace(/^::ffff:/, '')));
     });
   } catch (cause) {
-    throw unreachable(`${hostname}:${port}`, cause);
+    throw unreachable(gateway.host, cause);
   } finally {
     socket.destroy();
   }
@@ -168,7 +168,7 @@ function ask(gateway: URL, request: RequestInit, signal: AbortSignal): Promise<R
     headers: { 'content-type': 'application/json', accept: 'application/json' },
     signal: AbortSignal.any([signal, AbortSignal.timeout(DEADLINE_MS)]),
   }).catch((cause: unknown) => {
-    throw unreachable(gateway.href, cause);
+    throw signal.aborted ? signal.reason : unreachable(gateway.href, cause);
   });
 }
 

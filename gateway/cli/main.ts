@@ -7,7 +7,7 @@ import { Terminal } from './terminal.ts';
 const OUTPUT_GONE_GRACE_MS = 3000;
 
 const code = await main(process.argv.slice(2));
-// It is set already when the output could not be written.
+// A failed write of the output has set the exit code already.
 process.exitCode ??= code;
 
 async function main(argv: readonly string[]): Promise<number> {

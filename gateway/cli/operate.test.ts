@@ -111,7 +111,7 @@ describe('operator commands:', () => {
     assert.match(text.stderr, /starts again \(attempt 2\): .*The runtime was lost/);
     assert.equal(json.trim().split('\n').length, 9);
     assert.match(all, /succeeded, attempt 2 /);
-    assert.match(state, /^ID +FUNCTION[\s\S]*begun 2 times[\s\S]*outputTokens 5/);
+    assert.match(state, /^ID +FUNCTION[\s\S]*2 attempts: [\s\S]*outputTokens 5/);
   });
 
   it('tenants set and tenants list show weight and latency targets', async () => {

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { Failure, toFailure } from './failure.ts';
 import { ROOT } from './paths.ts';
 import { runProgram } from './programs.ts';
 
@@ -35,13 +36,16 @@ describe('a program whose output is read', () => {
     const child = `'-e', 'setTimeout(() => undefined, 90_000)'`;
     const source = `
       import { spawn } from 'node:child_process';
-      spawn(process.execPath, [${child}], { stdio: 'inherit' }).once('spawn', () => console.log('the child runs'));`;
+      spawn(process.execPath, [${child}], { stdio: 'inherit' }).once('spawn', () => console.error('the child runs'));`;
     const script = program('parent.mjs', source);
-    let outcome = { code: 0, stdout: '' };
+    let why: string | undefined;
     // On a busy machine, the limit may come before the child.
-    for (let timeoutMs = 1000; outcome.stdout === ''; timeoutMs *= 2) {
-      outcome = await runProgram(script, [], 'read', timeoutMs);
+    for (let timeoutMs = 1000; why === undefined; timeoutMs *= 2) {
+      const late = await runProgram(script, [], 'read', timeoutMs).catch(toFailure);
+      assert.ok(late instanceof Failure);
+      assert.match(late.message, /parent\.mjs did not end within \d+ s/);
+      why = late.why;
     }
-    assert.equal(outcome.code, 128);
+    assert.equal(why, 'the child runs');
   });
 });

@@ -16,7 +16,8 @@ const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
 /**
  * Runs one of the platform's programs (a path below its root) to its end. `inherit` gives it this terminal, which sends Ctrl-C to it, too.
  * `read` returns its output; the program then has a process group of its own, to which this process forwards Ctrl-C and the end of the terminal.
- * This process forwards SIGTERM to the program, and kills the program with its children after `timeoutMs`.
+ * This process forwards SIGTERM to the program, and kills the program with its children after `timeoutMs`. Throws {@link Failure} for a program
+ * that is missing or was killed for its time.
  */
 export async function runProgram(
   script: string,
@@ -48,11 +49,22 @@ export async function runProgram(
   const terminate = () => child.kill('SIGTERM');
   process.on('SIGINT', forward).on('SIGTERM', terminate);
   if (isRead) process.on('SIGHUP', forward);
-  const kill = () => (isRead ? signalGroup(child, 'SIGKILL') : child.kill('SIGKILL'));
+  let isLate = false;
+  const kill = () => {
+    isLate = true;
+    if (isRead) signalGroup(child, 'SIGKILL');
+    else child.kill('SIGKILL');
+  };
   const timer = timeoutMs === undefined ? undefined : setTimeout(kill, timeoutMs);
   try {
     const [code, stdout, stderr] = await Promise.all([ended(child), collect(child.stdout), collect(child.stderr)]);
-    return { code, stdout, stderr };
+    if (!isLate) return { code, stdout, stderr };
+    throw new Failure(`${script} did not end within ${Number(timeoutMs) / 1000} s.`, {
+      exitCode: EXIT.unreachable,
+      code: 'program-late',
+      why: stderr.trim() || undefined,
+      advice: 'Try again when this machine is less busy.',
+    });
   } finally {
     clearTimeout(timer);
     process.off('SIGINT', forward).off('SIGTERM', terminate).off('SIGHUP', forward);

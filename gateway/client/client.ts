@@ -7,7 +7,7 @@ import type {
   LogEntry,
   ModelInfo,
 } from '../app/control.ts';
-import { type CallOptions, common } from './calls.ts';
+import { type CallOptions, common, withBody } from './calls.ts';
 import { FunctionsClient, functionPath } from './functions.ts';
 import { type ClientOptions, Http } from './http.ts';
 import { InvocationStream } from './invocation-stream.ts';
@@ -154,12 +154,7 @@ export class PieClient extends FunctionsClient {
     { question, ...options }: CallOptions & { readonly question?: number } = {},
   ): Promise<InvocationState> {
     const query = question === undefined ? '' : `?question=${question}`;
-    return this.#http.json(`${invocationPath(id)}/answer${query}`, {
-      ...common(options),
-      method: 'POST',
-      body: JSON.stringify(value),
-      headers: { ...common(options).headers, 'content-type': 'application/json' },
-    });
+    return this.#http.json(`${invocationPath(id)}/answer${query}`, withBody(options, 'POST', value));
   }
 
   /** Asks an invocation to stop. An ended invocation stays as it is. */
@@ -201,12 +196,7 @@ export class PieClient extends FunctionsClient {
   }
 
   async #message(id: string, message: object, options: CallOptions): Promise<void> {
-    await this.#http.json(`${invocationPath(id)}/messages`, {
-      ...common(options),
-      method: 'POST',
-      body: JSON.stringify(message),
-      headers: { ...common(options).headers, 'content-type': 'application/json' },
-    });
+    await this.#http.json(`${invocationPath(id)}/messages`, withBody(options, 'POST', message));
   }
 }
 

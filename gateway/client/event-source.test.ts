@@ -55,6 +55,11 @@ describe('FrameParser', () => {
     assert.throws(() => {
       for (;;) parser.push('data: '.padEnd(1_000_000, 'x'));
     }, RangeError);
+    const empty = new FrameParser();
+    const lines = 'data\n'.repeat(1 << 20);
+    assert.throws(() => {
+      for (let i = 0; i <= 16; i++) empty.push(lines);
+    }, RangeError);
   });
 });
 

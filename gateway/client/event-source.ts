@@ -65,7 +65,8 @@ export class FrameParser {
     const value = colon < 0 ? '' : line.slice(line[colon + 1] === ' ' ? colon + 2 : colon + 1);
     if (field === 'data') {
       this.#data.push(value);
-      this.#heldCharacters += value.length;
+      // The line break counts, too: empty lines must not add up without a bound.
+      this.#heldCharacters += value.length + 1;
     } else if (field === 'event') this.#event = value;
     else if (field === 'id' && !value.includes('\0')) {
       this.#id = value;

@@ -62,7 +62,7 @@ export class Http {
           );
     let response: Response;
     try {
-      // Do not wrap it in a Request: its signal works only while the Request object lives, and nothing would hold on to it.
+      // Pass no Request object: its signal works only while the object lives, and no code would hold it.
       response = await this.#fetch(`${this.#base}${path}`, {
         method: options.method ?? 'GET',
         headers: { accept: 'application/json', ...options.headers, authorization: `Bearer ${this.#apiKey}` },

@@ -123,14 +123,14 @@ function attaching<T>(
   attach: (id: string) => Promise<T>,
   patient = false,
 ): Promise<T> {
-  let own = options.idempotencyKey === undefined;
+  let mayAttach = options.idempotencyKey === undefined;
   const attempt = async (): Promise<T> => {
     try {
       return await send();
     } catch (error) {
       const inFlight = error instanceof PieError && error.code === 'idempotency-in-flight';
-      if (inFlight && own && error.invocation !== undefined) return attach(error.invocation);
-      own = true;
+      if (inFlight && mayAttach && error.invocation !== undefined) return attach(error.invocation);
+      mayAttach = true;
       throw error;
     }
   };

@@ -58,6 +58,12 @@ describe('pie/testing', () => {
     });
   });
 
+  it('reports a message that the gateway refuses', { timeout: 60_000 }, async () => {
+    const talker = await platform.deploy(path.join(folder, 'talker.js'));
+    const send = ['x'.repeat(2 ** 21)];
+    await assert.rejects(talker.invoke({ act: 'talk' }, { send }), { name: 'PieError', status: 413 });
+  });
+
   it('reports where a source does not compile and which files a folder lacks', async () => {
     writeFileSync(path.join(folder, 'broken.ts'), 'export const run = ;');
     await assert.rejects(

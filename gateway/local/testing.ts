@@ -7,6 +7,7 @@ import { deployFunction } from '../cli/deployment.ts';
 import { Failure } from '../cli/failure.ts';
 import { findFunction } from '../cli/function-source.ts';
 import type { PieClient } from '../client/client.ts';
+import { PieError } from '../client/errors.ts';
 import { freePort, LocalPlatform } from './platform.ts';
 
 const INVOCATION_LIMIT_MS = 60_000;
@@ -120,13 +121,14 @@ export class TestInferlet {
     this.#client = client;
   }
 
-  /** Invokes the function and waits. Throws {@link InvocationError} when the invocation fails, and `PieError` when its input is refused. */
+  /** Invokes the function and waits. Throws {@link InvocationError} when the invocation fails, and `PieError` when its input or a message is refused. */
   async invoke(input: unknown = {}, options: InvokeOptions = {}): Promise<Invoked> {
     const { send = [], timeoutMs = INVOCATION_LIMIT_MS, onMessage } = options;
-    const deadline = AbortSignal.timeout(timeoutMs);
+    const unsent = new AbortController();
+    const deadline = AbortSignal.any([AbortSignal.timeout(timeoutMs), unsent.signal]);
     const signal = options.signal === undefined ? deadline : AbortSignal.any([deadline, options.signal]);
     const stream = await this.#client.invoke(this.name, input, { signal, cancelOnDisconnect: true });
-    const talking = this.#say(stream.id, send, signal);
+    const talking = this.#say(stream.id, send, signal).catch((error: unknown) => unsent.abort(error));
     const messages: string[] = [];
     const logs: { level: string; message: string }[] = [];
     for await (const event of stream) {
@@ -145,13 +147,13 @@ export class TestInferlet {
     throw new Error(`The stream of ${stream.id} ended without a result.`);
   }
 
-  /** Ignores errors: an ended invocation takes no messages, and its end reports the cause. */
+  /** Ignores an ended invocation, which takes no messages: its end reports the cause. */
   async #say(id: string, messages: readonly string[], signal: AbortSignal): Promise<void> {
     try {
       for (const message of messages) await this.#client.send(id, message, { signal });
       await this.#client.closeSession(id, { signal });
-    } catch {
-      // The invocation's end reports the cause.
+    } catch (error) {
+      if (!(error instanceof PieError) || error.code !== 'conflict') throw error;
     }
   }
 }

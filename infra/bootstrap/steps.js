@@ -94,7 +94,7 @@ const LIGHT = [
   `gpu-host/protocol/!(${OWN_PROCESS.protocol}).test.ts`,
   'index-host/@(engine|protocol|service)/*.test.ts',
   'infra/*.test.ts',
-  'infra/@(container|package|telemetry)/*.test.ts',
+  'infra/@(container|links|package|telemetry)/*.test.ts',
   'infra/supervisor/@(*-policy|thread-times).test.ts',
   'wit/**/*.test.ts',
 ];
@@ -167,7 +167,7 @@ const ATTACKS_AND_FAULTS = {
 };
 
 /**
- * All steps, in their order. Those beside each other are at most four processes with tests, and about as long.
+ * All steps, in their order. Steps beside each other are at most four processes with tests, and take about the same time.
  * @type {readonly Step[]}
  */
 export const STEPS = [

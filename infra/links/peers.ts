@@ -35,7 +35,7 @@ export class PeerList {
 
   /**
    * @param keptMs for how long the registry must lack a certificate before it is refused: Redis may restart empty, and be filled by renewals
-   * @param readEveryMs most of the time between two reads that counts: while Redis is away, no machine can renew its entry
+   * @param readEveryMs maximum time between two reads that counts towards `keptMs`: while Redis is away, no machine can renew its entry
    */
   constructor(keptMs: number, readEveryMs: number) {
     this.#keptMs = keptMs;

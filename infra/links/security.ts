@@ -4,10 +4,10 @@ import { readPeers } from './peers.ts';
 
 /** Interval at which a process reads the accepted certificates, in milliseconds: a removed machine keeps its connections at most that long. */
 const READ_EVERY_MS = 200;
-/** A reason is logged at most once in this time, in milliseconds: an outsider must not fill the disk. */
+/** A line is logged at most once in this time, in milliseconds: an outsider must not fill the disk. */
 const SAY_AGAIN_MS = 60_000;
-/** Reasons remembered; beyond them all are forgotten. */
-const MAX_REASONS = 1000;
+/** Maximum lines remembered; one more makes the process forget them all. */
+const MAX_LINES = 1000;
 
 /**
  * This machine's part in links to others: its certificate, and the certificates of registered machines, which the supervisor keeps in a file.
@@ -18,6 +18,13 @@ export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) 
   if (!own) return undefined;
   const listeners = new Set<() => void>();
   const said = new Map<string, number>();
+  const say = (line: string): void => {
+    const nowMs = performance.now();
+    if (nowMs - (said.get(line) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
+    if (said.size >= MAX_LINES) said.clear();
+    said.set(line, nowMs);
+    console.error(line);
+  };
   let peers = readPeers(config);
   const read = () => {
     const now = readPeers(config);
@@ -29,7 +36,7 @@ export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) 
     try {
       read();
     } catch (error) {
-      console.error('The list of machines cannot be read; the last one counts:', error);
+      say(`The list of machines cannot be read; the last one counts: ${error}`);
     }
   }, READ_EVERY_MS).unref();
   return {
@@ -40,12 +47,6 @@ export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) 
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },
-    refused: (why: string): void => {
-      const nowMs = performance.now();
-      if (nowMs - (said.get(why) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
-      if (said.size >= MAX_REASONS) said.clear();
-      said.set(why, nowMs);
-      console.error(`Refused a link: ${why}.`);
-    },
+    refused: (why: string): void => say(`Refused a link: ${why}.`),
   };
 }

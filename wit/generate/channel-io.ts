@@ -89,10 +89,10 @@ export type Answering = 'future' | 'waits' | 'makes' | 'nothing' | 'outbox' | 'd
 /** A function that the runtime answers. */
 export interface ChannelCall {
   readonly interface: string;
-  /** Its core name, such as `[method]child.send`. */
+  /** Core name, such as `[method]child.send`. */
   readonly name: string;
   readonly answering: Answering;
-  /** Number of the resource that it makes or drops; -1 for none. */
+  /** Number of the resource that the call makes or drops; -1 for none. */
   readonly resource: number;
   writeArguments(w: ValueWriter, args: readonly unknown[]): void;
   readArguments(r: ValueReader): unknown[];

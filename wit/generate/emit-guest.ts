@@ -44,7 +44,7 @@ const FUTURE = `
   }`;
 
 /**
- * The text of \`guest.d.ts\`: the modules that componentize-qjs gives a JavaScript inferlet. Numbers in a list may go out as an array or as
+ * The text of `guest.d.ts`: the modules that componentize-qjs gives a JavaScript inferlet. Numbers in a list may go out as an array or as
  * the typed array of exactly that type (another one traps), and come in as plain arrays; bytes come in as Uint8Array; a missing option
  * comes in as null. A value of a wrong type (a string for a number, an unknown enum case, a lone surrogate) traps instead of throwing.
  */

@@ -30,7 +30,7 @@ const TYPED_ARRAYS: Readonly<Record<string, string>> = {
 /** TypeScript names of the declared types. */
 export type TypeNames = ReadonlyMap<NamedType, string>;
 
-/** The text of \`host.ts\`: what the host implements, one TypeScript interface for each WIT interface. */
+/** The text of `host.ts`: what the host implements, one TypeScript interface for each WIT interface. */
 export function emitHost(world: WitWorld): string {
   const lines = [HEADER, PRELUDE.trim(), ''];
   const names = hostNames(world);

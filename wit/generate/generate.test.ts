@@ -149,6 +149,10 @@ suite('mistakes are found at their place', () => {
       'package a:b@1.0.0; interface x { f: func(a: map<u8>); } world w { import x; }',
       "'map' is not a type of our subset",
     ],
+    [
+      'package a:b@1.0.0; interface x { f: func(a: tuple<u8, _>); } world w { import x; }',
+      "'tuple' needs a type for each item",
+    ],
     ['package a:b@1.0.0; interface x { § }', "test.wit:1:34: unexpected character '§'"],
     ['package a:b@1.0.0; interface x {', 'found the end of the file'],
     ['package a:b; world w {}', "expected '@'"],

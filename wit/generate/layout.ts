@@ -3,9 +3,9 @@ import type { WitFunction, WitType } from './model.ts';
 /** A core Wasm value type. */
 export type CoreType = 'i32' | 'i64' | 'f32' | 'f64';
 
-/** How many core parameters a function may have before they are passed in memory. */
+/** Maximum core parameters of a function; more are passed in memory. */
 export const MAX_FLAT_PARAMS = 16;
-/** How many core results a function may have before they are passed in memory. */
+/** Maximum core results of a function; more are passed in memory. */
 export const MAX_FLAT_RESULTS = 1;
 
 /** Bytes of a value in linear memory and the alignment of its address (Component Model, Canonical ABI, "Alignment", "Element Size"). */
@@ -167,9 +167,9 @@ function join(a: CoreType, b: CoreType): CoreType {
 export interface Signature {
   /** Types of the arguments in order, the resource of a method first. */
   readonly params: readonly WitType[];
-  /** All arguments lie in memory, behind one pointer. */
+  /** True when all arguments lie in memory, behind one pointer. */
   readonly spilled: boolean;
-  /** The result is written where the last core parameter points. */
+  /** True when the result is written where the last core parameter points. */
   readonly returnPointer: boolean;
 }
 

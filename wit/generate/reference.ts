@@ -154,7 +154,7 @@ function signatureText(fn: WitFunction): string {
   const params = fn.params.map(({ name, type }) => `${name}: ${typeText(type)}`).join(', ');
   if (fn.kind === 'constructor') return `constructor(${params})`;
   const result = fn.result ? ` -> ${typeText(fn.result)}` : '';
-  return `${fn.name}: ${fn.async ? 'async ' : ''}${fn.kind === 'static' ? 'static ' : ''}func(${params})${result}`;
+  return `${fn.name}: ${fn.kind === 'static' ? 'static ' : ''}${fn.async ? 'async ' : ''}func(${params})${result}`;
 }
 
 /** A type as WIT writes it. */

@@ -121,10 +121,11 @@ class Resolver {
     if (name === 'list') return { kind: 'list', element: first };
     if (name === 'option') return { kind: 'option', value: first };
     if (name === 'tuple') {
-      return {
-        kind: 'tuple',
-        items: expression.arguments.map((item) => (item ? this.#type(item, scope) : { kind: 'bool' })),
-      };
+      const items = expression.arguments.map((item) => {
+        if (!item) throw new WitError(at.file, at.line, at.column, "'tuple' needs a type for each item");
+        return this.#type(item, scope);
+      });
+      return { kind: 'tuple', items };
     }
     if ((name === 'borrow' || name === 'own') && first.kind === 'own') return { ...first, kind: name };
     throw new WitError(at.file, at.line, at.column, `'${name}' is not a type of our subset of WIT`);

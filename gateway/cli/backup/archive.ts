@@ -14,7 +14,6 @@ const MAX_BODY_BYTES = 64 << 20;
 /** Bytes of one read, or those of a larger part of a frame. Most frames are far smaller, and a read costs more than the bytes. */
 const READ_BYTES = 256 << 10;
 
-/** Version of the format. */
 export const ARCHIVE_VERSION = 1;
 
 /** Types of entries in Redis. */

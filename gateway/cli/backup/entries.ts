@@ -83,7 +83,7 @@ async function* itemsOf(redis: Redis, key: Buffer, type: string): AsyncGenerator
     case 'stream':
       return yield* streamed(redis, key);
     default:
-      // It has expired since it was listed.
+      // The record has expired since the listing.
       return;
   }
 }

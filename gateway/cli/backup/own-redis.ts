@@ -1,15 +1,16 @@
 import { existsSync } from 'node:fs';
-import { connect } from 'node:net';
 import path from 'node:path';
 import type { Config } from '#infra/config.ts';
 import { assertHomeFree, claimHome } from '#infra/home.ts';
 import { privateRedis } from '#infra/processes.ts';
 import type { RedisSettings } from '#infra/redis-settings.ts';
+import { tryConnect } from '../connect.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { withProcess } from './with-process.ts';
 
 /** Prefix of the keys of every platform that `pie up` starts. */
 export const PREFIX = 'pie';
+const CONNECT_DEADLINE_MS = 1000;
 
 /**
  * Runs the work with the Redis of the platform in this home. Starts a stopped private Redis for the time of the work.
@@ -22,7 +23,8 @@ export async function withOwnRedis<T>(
   work: (settings: RedisSettings) => Promise<T>,
 ): Promise<T> {
   const { redis, home } = config;
-  if (redis.kind === 'external' || (await answers(redis.socket))) return work(redis);
+  if (redis.kind === 'external' || (await tryConnect({ path: redis.socket }, CONNECT_DEADLINE_MS)) === null)
+    return work(redis);
   assertHomeFree(config);
   if (!create && !hasPrivateRedis(home))
     throw new Failure(`There is no platform in ${home}.`, {
@@ -42,16 +44,4 @@ export async function withOwnRedis<T>(
 
 export function hasPrivateRedis(home: string): boolean {
   return existsSync(path.join(home, 'redis'));
-}
-
-/** True when a process answers at a unix socket. */
-function answers(socket: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const probe = connect(socket);
-    probe.once('connect', () => {
-      probe.destroy();
-      resolve(true);
-    });
-    probe.once('error', () => resolve(false));
-  });
 }

@@ -1,10 +1,8 @@
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import { ConfigError } from '#infra/config-error.ts';
 import type { Command } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
-import { ROOT } from '../paths.ts';
 import type { Terminal } from '../terminal.ts';
+import { version } from '../version.ts';
 
 const CONTENTS =
   'functions with their components and aliases, tenants, API keys (as hashes), quotas, usage, secrets (sealed), schedules, webhook secrets, stored values, message queues, the audit log, and from this home the saved contexts and vector indexes';
@@ -37,7 +35,6 @@ async function withProgress<T>(
   }
 }
 
-/** Writes a backup of the platform in this home. */
 export const backup: Command = {
   name: 'backup',
   summary: 'Write the platform of this home to a file',
@@ -51,7 +48,7 @@ export const backup: Command = {
   async run({ args: [file = ''], terminal, signal }) {
     const { backUp } = await import('../backup/backup.ts');
     const summary = await withProgress(terminal, 'Reading the platform', (onProgress) =>
-      backUp({ file, release: release(), onProgress, signal }),
+      backUp({ file, release: version(), onProgress, signal }),
     );
     terminal.value(summary);
     const size = `${(summary.bytes / 1e6).toFixed(1)} MB`;
@@ -61,7 +58,6 @@ export const backup: Command = {
   },
 };
 
-/** Restores a backup into this home. */
 export const restore: Command = {
   name: 'restore',
   summary: 'Restore a backup into this home and its Redis',
@@ -87,7 +83,3 @@ export const restore: Command = {
     return 0;
   },
 };
-
-function release(): string {
-  return (JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as { version: string }).version;
-}

@@ -3,7 +3,6 @@ import { EXIT, Failure } from '../failure.ts';
 import { INSTALLED } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 
-/** The benchmarks, with the options of their program. */
 export const bench: Command = {
   name: 'bench',
   summary: 'Measure the platform',

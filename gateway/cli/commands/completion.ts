@@ -116,14 +116,7 @@ function fish(commands: readonly Command[]): string {
       lines.push(`complete -c pie -n '__fish_seen_subcommand_from ${first}' -F`);
     }
   }
-  const groups = [
-    ...new Set(
-      commands
-        .map(({ name }) => name.split(' '))
-        .filter((words) => words.length > 1)
-        .map(([first]) => first),
-    ),
-  ];
-  for (const group of groups) lines.push(`complete -c pie -n __fish_use_subcommand -a ${group}`);
+  for (const group of firstWords(commands.filter(({ name }) => name.includes(' '))))
+    lines.push(`complete -c pie -n __fish_use_subcommand -a ${group}`);
   return lines.join('\n');
 }

@@ -12,10 +12,11 @@ import { deployFunction } from '../deployment.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { findFunction } from '../function-source.ts';
 import { ROOT } from '../paths.ts';
+import { wholeNumber } from '../whole-number.ts';
 
 const ROUNDS = 5;
 const MAX_ROUNDS = 100;
-/** Tells stories. */
+/** A model of stories. */
 const MODEL = 'stories15m';
 const MAX_ROUND_TRIP_MS = 10_000;
 /** Longest wait for the first functions of a platform that starts. */
@@ -32,12 +33,12 @@ export const demo: Command = {
     {
       flags: '--round-trip <ms>',
       help: 'add this to each request of both sides, as a network would (default: 0)',
-      parse: (value) => whole(value, 0, MAX_ROUND_TRIP_MS),
+      parse: wholeNumber(0, MAX_ROUND_TRIP_MS),
     },
     {
       flags: '--rounds <count>',
       help: `counted runs of each side (default: ${ROUNDS})`,
-      parse: (value) => whole(value, 1, MAX_ROUNDS),
+      parse: wholeNumber(1, MAX_ROUNDS),
     },
     { flags: '--model <name>', help: `one of the platform’s models (default: ${MODEL}, or else the first)` },
   ],
@@ -117,10 +118,4 @@ async function defaultModel({ connect, signal }: Call): Promise<string> {
     code: 'no-model',
     advice: '`pie ps --hosts` lists the models.',
   });
-}
-
-function whole(value: string, least: number, most: number): number {
-  const count = Number(value);
-  if (Number.isInteger(count) && count >= least && count <= most) return count;
-  throw new Failure(`It must be a whole number from ${least} to ${most}.`);
 }

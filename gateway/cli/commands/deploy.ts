@@ -11,6 +11,7 @@ import { EXIT, Failure, toFailure } from '../failure.ts';
 import { bytes, counted, duration, quoted } from '../format.ts';
 import { exampleInput, type FunctionSource, findFunction } from '../function-source.ts';
 import { latency, type Targets } from '../latency.ts';
+import { wholeNumber } from '../whole-number.ts';
 
 /** Stands for no alias: the deploy leaves the traffic alone. */
 const NO_ALIAS = 'none';
@@ -53,7 +54,7 @@ export const deploy: Command = {
     {
       flags: '-j, --jobs <count>',
       help: `number of functions to deploy at once (default: ${AT_ONCE})`,
-      parse: jobCount,
+      parse: wholeNumber(1, 64),
     },
   ],
   examples: [
@@ -150,7 +151,6 @@ async function deployOne(call: Call, source: FunctionSource): Promise<number> {
   }
 }
 
-/** Prints a deploy's plan. */
 async function planOne(
   { terminal, signal, options }: Call,
   client: PieClient,
@@ -264,10 +264,4 @@ function shownOf({ deployed, built, deployMs }: Deployment, url: string): object
     buildCached: built?.cached ?? null,
     deployMs: Math.round(deployMs),
   };
-}
-
-function jobCount(value: string): number {
-  const count = Number(value);
-  if (Number.isInteger(count) && count > 0 && count <= 64) return count;
-  throw new Failure('It must be a whole number from 1 to 64.');
 }

@@ -78,7 +78,7 @@ export const dev: Command = {
   },
 };
 
-/** Follows the log of the function that the last deploy named. Following that has failed begins again with the next deploy. */
+/** Follows the log of the function that the last deploy named. After a failure, the next deploy makes it follow again. */
 export class Following {
   #name: string | null = null;
   #ending = new AbortController();

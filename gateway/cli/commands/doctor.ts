@@ -4,7 +4,6 @@ import { counted } from '../format.ts';
 
 const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL' } as const;
 
-/** Checks everything that the platform needs on this machine. */
 export const doctor: Command = {
   name: 'doctor',
   summary: 'Check everything that the platform needs, and print remedies',

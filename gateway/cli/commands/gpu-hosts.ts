@@ -3,8 +3,8 @@ import type { GpuHostState } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
 import type { Command } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
-import { number } from '../format.ts';
 import { showHosts } from '../gpu-hosts.ts';
+import { runningText } from './machines.ts';
 
 const name = { name: 'host', help: 'name of the GPU host, such as gpu-host-2', required: true } as const;
 const POLL_MS = 1000;
@@ -63,11 +63,6 @@ export const gpuHostsUndrain: Command = {
     return EXIT.ok;
   },
 };
-
-const runningText = ({ running }: GpuHostState): string =>
-  running === 0
-    ? 'Nothing runs there'
-    : `${number(running)} ${running === 1 ? 'invocation still runs' : 'invocations still run'} there`;
 
 /** Waits until nothing runs on the host, also while no runtime reports the host. Throws {@link Failure} when its drain ends meanwhile. */
 async function emptied(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {

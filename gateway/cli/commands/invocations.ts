@@ -80,8 +80,7 @@ function details({
     const since =
       status === 'waiting' ? 'waits for an answer now' : `${endedAt === undefined ? 'runs for' : 'ran'} ${ran}`;
     lines.push(`began ${waited} after its submission, ${since}`);
-    if (attempts > 1)
-      lines.push(`begun ${attempts} times: these are the times of the last, and the sums of what all used`);
+    if (attempts > 1) lines.push(`${attempts} attempts: the times are those of the last, the usage is the sum of all`);
   }
   const used = Object.entries(usage ?? {}).flatMap(([name, amount]) =>
     typeof amount === 'number' && amount > 0 ? [`${name} ${number(amount)}`] : [],

@@ -4,7 +4,8 @@ import type { InvokeOptions, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { pause } from '../../client/http.ts';
 import { type Call, type Command, text, texts } from '../command.ts';
-import { EXIT, Failure } from '../failure.ts';
+import { EXIT, Failure, toFailure } from '../failure.ts';
+import { wholeNumber } from '../whole-number.ts';
 import { follow } from './follow.ts';
 import { readInput } from './input.ts';
 
@@ -21,20 +22,24 @@ export const invoke: Command = {
     { flags: '--interactive', help: 'send each line of standard input as a message' },
     { flags: '--logs', help: 'also show the log lines of the function' },
     { flags: '--async', help: 'only start the invocation, and print its id' },
-    { flags: '--cancel-after <time>', help: 'end the invocation after this time: 90, 30s, 5m, 1h', parse: duration },
+    { flags: '--cancel-after <time>', help: 'end the invocation after this time: 90, 30s, 5m, 1h', parse: parseTime },
     { flags: '--webhook <url>', help: 'notify this https URL when the invocation ends' },
     { flags: '--session-affinity <key>', help: 'prefer the GPU host of earlier invocations with this key' },
     {
       flags: '--concurrency-key <key>',
       help: 'refuse the invocation while --concurrency-limit others with this key are open',
     },
-    { flags: '--concurrency-limit <count>', help: 'limit of --concurrency-key (default: 1)', parse: limit },
+    {
+      flags: '--concurrency-limit <count>',
+      help: 'limit of --concurrency-key (default: 1)',
+      parse: wholeNumber(1, 1000),
+    },
     { flags: '--debounce-key <key>', help: 'start after --debounce-delay; a later one with this key takes its place' },
-    { flags: '--debounce-delay <time>', help: 'delay of --debounce-key: 30s, 5m, 1h', parse: duration },
+    { flags: '--debounce-delay <time>', help: 'delay of --debounce-key: 30s, 5m, 1h', parse: parseTime },
     {
       flags: '--debounce-max <time>',
       help: 'start at the latest this long after the first one (default: 10 delays)',
-      parse: duration,
+      parse: parseTime,
     },
     {
       flags: '--idempotency-key <key>',
@@ -119,16 +124,10 @@ function invokeOptions(options: Call['options']): InvokeOptions {
 }
 
 /** Milliseconds of an option that takes a time. */
-export function duration(value: string): number {
+export function parseTime(value: string): number {
   const ms = durationMs(value);
   if (ms !== null && ms > 0) return ms;
   throw new Failure('It must be seconds (90), or a number with a unit: 30s, 5m, 1h.');
-}
-
-function limit(value: string): number {
-  const count = Number(value);
-  if (Number.isInteger(count) && count >= 1 && count <= 1000) return count;
-  throw new Failure('It must be a whole number from 1 to 1000.');
 }
 
 /** Cancels the invocation at Ctrl-C, or when the reader of the output leaves; still waits for its end. */
@@ -140,7 +139,9 @@ export async function withCancel(
 ): Promise<number> {
   const cancel = () => {
     call.terminal.note(`\nCancelling ${id} … (Ctrl-C again leaves it)`);
-    client.cancel(id).catch(() => undefined);
+    client
+      .cancel(id)
+      .catch((error: unknown) => call.terminal.note(`${id} could not be cancelled: ${toFailure(error).message}`));
   };
   const terminate = () => {
     client

@@ -4,7 +4,6 @@ import type { JoinRequest } from '../join.ts';
 import { home } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 
-/** Adds this machine to a platform. */
 export const join: Command = {
   name: 'join',
   summary: 'Add this machine to a platform, and start it',

@@ -89,7 +89,8 @@ export const machinesUndrain: Command = {
   },
 };
 
-const runningText = ({ running }: MachineState): string =>
+/** The invocations that a drained machine or GPU host still runs. */
+export const runningText = ({ running }: Pick<MachineState, 'running'>): string =>
   running === 0
     ? 'Nothing runs there'
     : `${number(running)} ${running === 1 ? 'invocation still runs' : 'invocations still run'} there`;

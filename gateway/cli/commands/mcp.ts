@@ -2,7 +2,7 @@ import type { Command } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { counted } from '../format.ts';
 import { version } from '../version.ts';
-import { duration } from './invoke.ts';
+import { parseTime } from './invoke.ts';
 
 const DEFAULT_DEADLINE_MS = 600_000;
 /** Calls of a client at once; the tenant's own limits come on top. */
@@ -28,7 +28,7 @@ export const mcp: Command = {
     {
       flags: '--cancel-after <time>',
       help: 'end a call after this time: 90, 30s, 5m, 1h (default: 10m)',
-      parse: duration,
+      parse: parseTime,
     },
   ],
   examples: [

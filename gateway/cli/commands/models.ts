@@ -3,7 +3,6 @@ import { runProgram } from '../programs.ts';
 
 const PROGRAM = 'gpu-host/models/main.ts';
 
-/** Downloads models into the cache that all clones share. */
 export const modelsPull: Command = {
   name: 'models pull',
   summary: 'Download models into the shared cache',

@@ -7,6 +7,7 @@ import { EXIT, Failure } from '../failure.ts';
 import { ago, duration, number } from '../format.ts';
 import { showHosts } from '../gpu-hosts.ts';
 import type { Terminal } from '../terminal.ts';
+import { wholeNumber } from '../whole-number.ts';
 
 type Listed = InvocationPage['invocations'][number];
 
@@ -30,7 +31,11 @@ export const ps: Command = {
       parse: statuses,
     },
     { flags: '--tenant <tenant>', help: 'another tenant (operators)' },
-    { flags: '-l, --limit <number>', help: `most invocations to list (default: ${DEFAULT_LIMIT})`, parse: limit },
+    {
+      flags: '-l, --limit <number>',
+      help: `most invocations to list (default: ${DEFAULT_LIMIT})`,
+      parse: wholeNumber(1, MAX_LIMIT),
+    },
     { flags: '--hosts', help: 'list the GPU hosts instead (operators)' },
     { flags: '-w, --watch', help: 'keep the list up to date; in a pipe, print a line for each change' },
   ],
@@ -163,10 +168,4 @@ function statuses(value: string): readonly InvocationStatus[] {
     if (status !== undefined) return status;
     throw new Failure(`"${word}" is not one of ${STATUSES.join(', ')}.`);
   });
-}
-
-function limit(value: string): number {
-  const count = Number(value);
-  if (Number.isInteger(count) && count > 0 && count <= MAX_LIMIT) return count;
-  throw new Failure(`It must be a whole number from 1 to ${MAX_LIMIT}.`);
 }

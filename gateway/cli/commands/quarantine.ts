@@ -2,7 +2,6 @@ import type { Command } from '../command.ts';
 import { EXIT } from '../failure.ts';
 import { counted } from '../format.ts';
 
-/** Lets a function run again after its sandboxes were lost. */
 export const quarantineLift: Command = {
   name: 'quarantine lift',
   summary: 'Let a quarantined function run again',

@@ -5,7 +5,6 @@ import { runProgram } from '../programs.ts';
 /** The supervisor's exit code for a wrong command line. */
 const WRONG_USAGE = 2;
 
-/** The platform on this machine, under its supervisor. */
 export const up: Command = {
   name: 'up',
   summary: 'Start the platform on this machine',

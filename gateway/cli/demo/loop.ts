@@ -65,7 +65,7 @@ async function completion(
     }),
   });
   let text = '';
-  const done = ({ usage }: Chunk): Completion => ({
+  const completionOf = ({ usage }: Chunk): Completion => ({
     text,
     tokens: usage?.completion_tokens ?? 0,
     promptTokens: usage?.prompt_tokens ?? 0,
@@ -73,7 +73,7 @@ async function completion(
   if (!stream) {
     const answer = await http.parsed<Chunk>(response, signal);
     text = answer.choices[0]?.text ?? '';
-    return done(answer);
+    return completionOf(answer);
   }
   let counted: Completion | null = null;
   if (response.body === null) throw new PieError('bad-response', 'The stream has no body.');
@@ -84,7 +84,7 @@ async function completion(
     const piece = chunk.choices[0]?.text ?? '';
     text += piece;
     if (piece !== '') onText(piece);
-    if (chunk.usage != null) counted = done(chunk);
+    if (chunk.usage != null) counted = completionOf(chunk);
   }
   if (counted === null) throw new PieError('bad-response', 'The stream ended without its usage.');
   return { ...counted, text };

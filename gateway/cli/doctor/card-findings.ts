@@ -86,7 +86,7 @@ function noCardFinding({ smi, visible }: CardsSeen): Finding {
   };
 }
 
-/** The finding without an addon when none is needed: mentions an unused card. */
+/** The finding when no model needs a card: mentions a card that models could use. */
 function unusedFinding(smi: readonly SmiCard[]): Finding {
   const card = smi.find(({ capability }) => BUILDS[capability]);
   if (card)

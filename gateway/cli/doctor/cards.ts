@@ -1,6 +1,6 @@
-import net from 'node:net';
 import { type Config, loadConfig } from '#infra/config.ts';
 import { ConfigError } from '#infra/config-error.ts';
+import { tryConnect } from '../connect.ts';
 import { counted } from '../format.ts';
 import { askCards } from './ask-cards.ts';
 import { cardFindings } from './card-findings.ts';
@@ -28,12 +28,12 @@ export async function* checkCards(): AsyncGenerator<Finding> {
   yield configurationFinding(config);
   const { CUDA_VISIBLE_DEVICES: visible } = process.env;
   const here = config.gpuHosts.filter(({ address }) => !isElsewhere(address));
-  const [answer, smi, running] = await Promise.all([
+  const [answer, smi, problems] = await Promise.all([
     askCards(),
     askNvidiaSmi(SMI_DEADLINE_MS),
-    Promise.all(here.map(({ address }) => answers(address))),
+    Promise.all(here.map(({ address }) => tryConnect({ path: address }, CONNECT_DEADLINE_MS))),
   ]);
-  const seen = { answer, smi: visibleCards(smi, visible), running: running.includes(true), visible };
+  const seen = { answer, smi: visibleCards(smi, visible), running: problems.includes(null), visible };
   yield* cardFindings({ ...seen, hosts: here });
 }
 
@@ -44,17 +44,3 @@ function configurationFinding({ gpuHosts, models }: Config): Finding {
 
 /** True for `host:port`, false for the path of a socket. */
 const isElsewhere = (address: string): boolean => !address.includes('/') && /:\d+$/.test(address);
-
-/** True when a process listens on a socket of this machine. */
-function answers(socketPath: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = net.connect(socketPath);
-    const done = (there: boolean) => {
-      socket.destroy();
-      resolve(there);
-    };
-    socket.setTimeout(CONNECT_DEADLINE_MS, () => done(false));
-    socket.once('connect', () => done(true));
-    socket.once('error', () => done(false));
-  });
-}

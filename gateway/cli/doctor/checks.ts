@@ -8,7 +8,7 @@ import { backendText, deviceText } from '../../app/resources/hosted-model.ts';
 import type { PlatformLoad } from '../../app/resources/operations.ts';
 import { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
-import { tryConnect } from '../connect.ts';
+import { endpointOf, tryConnect } from '../connect.ts';
 import { credentialsFile, findCredentials } from '../credentials.ts';
 import { toFailure } from '../failure.ts';
 import { home, INSTALLED, pinnedNode, port, ROOT } from '../paths.ts';
@@ -25,10 +25,12 @@ const REINSTALL = INSTALLED
   : 'Run `npm start` in the clone: it installs what is missing.';
 /** Longest wait for one answer. */
 const DEADLINE_MS = 5000;
+/** Longest listing of models, on a busy machine. */
+const MODELS_DEADLINE_MS = 60_000;
 
 /** Runs the checks one after another. None throws. */
 export async function* checkAll(signal: AbortSignal): AsyncGenerator<Finding> {
-  const checks = [checkNode, checkPackages, checkRedis, checkModels, checkHome];
+  const checks = [checkNode, checkPackages, checkRedis, checkModels, checkCredentials];
   for (const check of checks) yield await guarded(check);
   try {
     yield* checkCards();
@@ -78,7 +80,12 @@ async function checkPackages(): Promise<Finding> {
 }
 
 async function checkModels(): Promise<Finding> {
-  const { code, stdout, stderr } = await runProgram('gpu-host/models/main.ts', ['list', '--json'], 'read');
+  const { code, stdout, stderr } = await runProgram(
+    'gpu-host/models/main.ts',
+    ['list', '--json'],
+    'read',
+    MODELS_DEADLINE_MS,
+  );
   if (code !== 0)
     return {
       name: 'models',
@@ -116,7 +123,7 @@ function modelNames(listing: string): string[] {
   return found;
 }
 
-async function checkHome(): Promise<Finding> {
+async function checkCredentials(): Promise<Finding> {
   const file = credentialsFile();
   if (process.env.PIE_URL && process.env.PIE_API_KEY) {
     return { name: 'credentials', state: 'ok', detail: 'PIE_URL and PIE_API_KEY' };
@@ -148,11 +155,11 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
   try {
     credentials = findCredentials();
   } catch (thrown) {
-    if (existsSync(credentialsFile())) {
+    if (existsSync(credentialsFile()) || toFailure(thrown).code !== 'no-credentials') {
       yield failed('gateway', thrown);
       return;
     }
-    const taken = (await tryConnect('127.0.0.1', port(), DEADLINE_MS)) === null;
+    const taken = (await tryConnect({ host: '127.0.0.1', port: port() }, DEADLINE_MS)) === null;
     yield taken
       ? {
           name: 'port',
@@ -163,12 +170,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
       : { name: 'port', state: 'ok', detail: `${port()} is free` };
     return;
   }
-  const url = new URL(credentials.url);
-  const problem = await tryConnect(
-    url.hostname.replace(/^\[|\]$/g, ''),
-    Number(url.port || (url.protocol === 'https:' ? 443 : 80)),
-    DEADLINE_MS,
-  );
+  const problem = await tryConnect(endpointOf(new URL(credentials.url)), DEADLINE_MS);
   if (problem !== null) {
     yield {
       name: 'gateway',

@@ -32,7 +32,7 @@ export function functionName(entry: WitInterface | null, fn: WitFunction): strin
 export const constantName = (type: Named, name: string): string =>
   `${declaredName(type)}_${name.replaceAll('-', '_')}`.toUpperCase();
 
-/** Name of the C type of a WIT type; null for a missing side of a result. */
+/** Name of the C type of a WIT type. */
 export function typeName(type: WitType): string {
   switch (type.kind) {
     case 'bool':

@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { mock, test } from 'node:test';
+import { newCertificate, writeCertificate } from './certificate.ts';
+import { openLinkSecurity } from './security.ts';
+
+test('a list of machines that cannot be read is logged once a minute, and the last list counts', async () => {
+  const home = mkdtempSync(path.join(os.tmpdir(), 'pie-security-'));
+  const list = path.join(home, 'peers.json');
+  writeCertificate(home, await newCertificate('east', Date.now()));
+  writeFileSync(list, '{"AB":"west"}');
+  mock.timers.enable({ apis: ['setInterval'] });
+  const { mock: printed } = mock.method(console, 'error', () => undefined);
+  try {
+    const security = openLinkSecurity({ home, runDirectory: home });
+    writeFileSync(list, '{');
+    mock.timers.tick(2000);
+    assert.equal(printed.callCount(), 1);
+    assert.equal(security?.machineOf('AB'), 'west');
+  } finally {
+    printed.restore();
+    mock.timers.reset();
+    rmSync(home, { recursive: true });
+  }
+});
