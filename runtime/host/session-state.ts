@@ -66,15 +66,13 @@ export class Session {
     }
     const data =
       message.tag === 'text' ? { text: message.val } : { base64: Buffer.from(message.val).toString('base64') };
-    this.#sink.add('message', JSON.stringify(data));
-    if (this.#messages++ === 0) this.#firstMessageAt = performance.now();
+    this.#addMessage(data);
     return SENT;
   }
 
   /** Tells the client that a file is ready for it. */
   tellFile(file: { readonly name: string; readonly mediaType: string; readonly bytes: number }): void {
-    this.#sink.add('message', JSON.stringify({ file }));
-    this.#messages++;
+    this.#addMessage({ file });
   }
 
   /** @param atOnce see `EventSink.flushed` */
@@ -121,6 +119,11 @@ export class Session {
     this.#offered?.taken();
     this.#offered = null;
     this.#close(reason);
+  }
+
+  #addMessage(data: object): void {
+    this.#sink.add('message', JSON.stringify(data));
+    if (this.#messages++ === 0) this.#firstMessageAt = performance.now();
   }
 
   #arrived(message: Message): Promise<void> {
