@@ -3,8 +3,10 @@ import { type DeployedFunction, fromMember, memberOf, servedVersions } from '#sc
 import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
 import type { Fleet } from '../fleet/fleet.ts';
 import type { StoredProgram } from '../fleet/sandbox.ts';
+import { retrying } from '../retrying.ts';
 import { type FunctionLauncher, programKey } from './launcher.ts';
 
 export interface ServiceOptions {
@@ -46,7 +48,14 @@ export class Service {
   /** Functions to read again; `#all` stands for every function. */
   readonly #changed = new Set<string>();
   #all = false;
-  #working: Promise<void> | null = null;
+  readonly #reading = retrying(
+    () => this.#work(),
+    (error) => {
+      // The change that could not be read is still to be handled.
+      if (StoreError.from(error).code === 'store-unavailable') this.#all = true;
+      this.#failed(error);
+    },
+  );
   #stop: (() => void) | null = null;
   #closed = false;
 
@@ -60,25 +69,22 @@ export class Service {
     this.#note(null);
   }
 
-  /** Resolves when all known changes are handled. */
-  async settled(): Promise<void> {
-    while (this.#working !== null) await this.#working;
+  /** Resolves when all known changes are handled, or have failed. */
+  settled(): Promise<void> {
+    return this.#reading.run();
   }
 
   /** Stops listening; does not wait for a program that is being read. */
   close(): void {
     this.#closed = true;
+    this.#reading.stop();
     this.#stop?.();
   }
 
   #note(changed: { tenant: string; name: string } | null): void {
     if (changed === null) this.#all = true;
     else this.#changed.add(memberOf(changed.tenant, changed.name));
-    this.#working ??= this.#work()
-      .catch((error) => this.#failed(error))
-      .finally(() => {
-        this.#working = null;
-      });
+    void this.#reading.run();
   }
 
   async #work(): Promise<void> {
