@@ -160,7 +160,7 @@ export class AttemptRun {
         stop: this.#stopping.reason,
         outboxEnd: outbox.end,
         outboxCause: outbox.cause,
-        handlerErrors: end.handlerErrors as never,
+        handlerErrors: end.handlerErrors,
         lostDevice,
         stderr: end.stderr,
         memoryBytes,
