@@ -208,7 +208,7 @@ export class InvocationRunner {
     const launched = await orStopped(launching.launched(begun.standing), signal, run.depth);
     try {
       if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
-      observed?.launched(launched, launching.at);
+      observed?.launched(launched, launching.endedAt);
       kill = (trap) => launched.run.kill(trap);
       return await this.#execute(attempt, launched);
     } catch (error) {

@@ -43,7 +43,7 @@ const KEPT_MS = 3 * DAY_MS;
 const LIMITS = { timeoutMs: 120_000, memoryMb: 512 };
 /** Age of an unfinished folder at which the run that fills it has ended or was killed with its starter. */
 const UNFINISHED_MS = 5 * LIMITS.timeoutMs;
-/** More files than the sources of a program become. */
+/** Bound on the files that the compiled code of one program takes. */
 const MAX_NAMES = 10_000;
 
 /**
