@@ -215,9 +215,9 @@ export class AttemptRun {
     meter.usage = () => this.usage();
     meter.mark = () => this.#used.mark();
     meter.marked = () => this.#used.marked();
-    meter.answered = (told, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
+    meter.answered = (reported, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
       if (kvPages) this.#inferlet.limitTenant(kvPages);
-      this.#inferlet.tokens.allow(tokensOf(told), { left, until });
+      this.#inferlet.tokens.allow(tokensOf(reported), { left, until });
       if (exceeded) this.#stopping.stop(quotaStop(exceeded, Date.now()));
     };
   }
