@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
@@ -180,6 +181,26 @@ test('a withdrawn call, a late call and a call to a dropped index each end with 
   const [tenant] = readdirSync(path.join(folder.path, 'indexes'));
   assert.deepEqual(readdirSync(path.join(folder.path, 'indexes', tenant!)), ['notes']);
   assert.deepEqual(host.errors, []);
+});
+
+test('a call to an index host that does not answer ends after its deadline', { timeout: 60_000 }, async (t) => {
+  using folder = temporaryFolder();
+  const socket = path.join(folder.path, 'silent.sock');
+  const server = net.createServer((connection) => connection.resume());
+  await once(server.listen(socket), 'listening');
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const client = new IndexClient(socket, 'one');
+  let code: string | undefined;
+  void client.list(OPTIONS).catch((error: IndexError) => {
+    code = error.code;
+  });
+  while (code === undefined) {
+    t.mock.timers.tick(OPTIONS.deadlineMs);
+    await new Promise(setImmediate);
+  }
+  assert.equal(code, 'deadline-exceeded');
+  client.close();
+  server.close();
 });
 
 test('a connection that breaks the protocol is closed, and the others go on', async () => {

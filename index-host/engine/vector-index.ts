@@ -1,4 +1,4 @@
-import { rmSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import path from 'node:path';
 import { IndexError } from '../protocol/errors.ts';
 import { MAX_ANSWER_BYTES } from '../protocol/messages.ts';
@@ -255,12 +255,6 @@ export class VectorIndex {
     if (this.#closed) return;
     this.#closed = true;
     this.#records.close();
-  }
-
-  /** Closes the index and deletes its files. */
-  drop(): void {
-    this.close();
-    rmSync(this.#directory, { recursive: true, force: true });
   }
 
   /** Keys of the graph whose entries were deleted or replaced. */

@@ -8,6 +8,8 @@ import type { Changed, Condition, Entry, IndexStats, Match, Shape } from './type
 /** Time to reach an index host: as long as the supervisor may take to start it again. */
 const CONNECT_MS = 2000;
 const RETRY_MS = 50;
+/** Time after a call's deadline in which the host answers that the call is late. */
+const LATE_ANSWER_MS = 2000;
 
 interface Pending {
   readonly resolve: (value: unknown) => void;
@@ -117,17 +119,20 @@ export class IndexClient {
     }
     this.#last = id;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-    const withdraw = () => {
+    const withdraw = (reason: unknown) => {
       if (this.#pending.delete(id)) socket.write(encodeFrame(FRAME.cancel, id, null));
-      reject(IndexError.from(signal.reason));
+      reject(IndexError.from(reason));
     };
-    signal.addEventListener('abort', withdraw, { once: true });
+    const onAbort = () => withdraw(signal.reason);
+    signal.addEventListener('abort', onAbort, { once: true });
+    const timer = setTimeout(() => withdraw(SILENT()), left + LATE_ANSWER_MS);
     this.#pending.set(id, { resolve, reject });
     socket.write(frame);
     try {
       return await promise;
     } finally {
-      signal.removeEventListener('abort', withdraw);
+      clearTimeout(timer);
+      signal.removeEventListener('abort', onAbort);
     }
   }
 
@@ -180,6 +185,9 @@ export class IndexClient {
 
 const LOST = (): IndexError =>
   new IndexError('unavailable', 'the index host ended during the call, which may have taken effect; try again');
+
+const SILENT = (): IndexError =>
+  new IndexError('deadline-exceeded', 'the index host did not answer the call, which may have taken effect; try again');
 
 function connected(path: string): Promise<Socket> {
   return new Promise((resolve, reject) => {

@@ -12,7 +12,7 @@ import type { Turns } from './turns.ts';
 export interface Limits {
   /** Indexes of one tenant. */
   readonly indexes: number;
-  /** What all indexes of one tenant may have together. */
+  /** Entries and bytes of all indexes of one tenant together. */
   readonly room: Size;
   /** Indexes that may be open at once. Idle ones close while the open ones take more than `openBytes` of memory; indexes in use may exceed it. */
   readonly open: number;
@@ -91,7 +91,7 @@ export class Catalog {
     return this.#turns.run(tenant, once(work), signal);
   }
 
-  /** Makes an index, or finds the one with this shape. @throws IndexError `invalid-argument` when the one of that name has another shape */
+  /** Makes an index, or finds the tenant's index of that name. @throws IndexError `invalid-argument` when that index has another shape */
   create(tenant: string, shape: Shape): IndexStats {
     const known = this.list(tenant);
     const existing = known.find(({ name }) => name === shape.name);
@@ -289,7 +289,7 @@ export class Catalog {
     if (opened.maintenance || !(index.hasExcess || index.needsRebuild || index.needsSave)) return;
     opened.maintenance = this.#maintain(opened)
       .catch((error: unknown) => {
-        // An index that was dropped meanwhile needs none, and its files are gone.
+        // An index that was dropped needs no maintenance, and its files are gone.
         if (!index.isClosed) this.#onError(error);
       })
       .finally(() => {

@@ -1,11 +1,18 @@
-import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { HandlerError } from '#gpu-host/protocol/errors.ts';
 import type { ChannelCall } from '#wit/generate/channel-io.ts';
-import { MAX_MESSAGE_BYTES, MAX_PENDING_BYTES } from '../host/session-state.ts';
+import {
+  droppedLines,
+  MAX_LOG_CHARACTERS,
+  MAX_MESSAGE_BYTES,
+  MAX_PENDING_BYTES,
+  tooLong,
+  tooMany,
+} from '../host/session-state.ts';
 import { callNumber } from './calls.ts';
 import { EVENT_COST, eventBytes } from './event-relay.ts';
 
-/** The host cuts log lines to fewer characters and says so; this bound is one above the cut. */
-const MAX_LINE_CHARACTERS = 16_385;
+/** One character more than the host keeps, so that it sees that the line was cut. */
+const MAX_LINE_CHARACTERS = MAX_LOG_CHARACTERS + 1;
 
 /** The sandbox's count of one inferlet's events that are not in the log yet; the bounds are those of `host/session-state.ts`. */
 export class EventCredit {
@@ -21,11 +28,8 @@ export class EventCredit {
         this.#droppedLines++;
         return 'dropped';
       }
-    } else if (bytes > MAX_MESSAGE_BYTES) {
-      return refusal(`the message has ${bytes} bytes; ${MAX_MESSAGE_BYTES} is the limit, send it in parts`);
-    } else if (this.#pending + bytes > MAX_PENDING_BYTES) {
-      return refusal(`${this.#pending} bytes wait to be written; await flush and send again`);
-    }
+    } else if (bytes > MAX_MESSAGE_BYTES) return tooLong(bytes);
+    else if (this.#pending + bytes > MAX_PENDING_BYTES) return tooMany(this.#pending);
     this.#pending += bytes + EVENT_COST;
     return null;
   }
@@ -55,10 +59,7 @@ export class EventCredit {
   droppedLine(): { readonly index: number; readonly args: readonly unknown[] } | null {
     const index = callNumber('runtime', 'log');
     if (this.#droppedLines === 0 || index === undefined) return null;
-    return {
-      index,
-      args: ['warn', `${this.#droppedLines} log lines were dropped: too many were waiting to be written`],
-    };
+    return { index, args: ['warn', droppedLines(this.#droppedLines)] };
   }
 
   /** Takes credit for the report, and counts from 0 again. */
@@ -67,5 +68,3 @@ export class EventCredit {
     this.#pending += eventBytes(args) + EVENT_COST;
   }
 }
-
-const refusal = (text: string): HandlerError => handlerError('limit-exceeded', text);

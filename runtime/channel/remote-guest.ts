@@ -286,7 +286,6 @@ export class RemoteGuest implements LaneEvents {
   #answer(number: number, flag: number, call: (typeof CHANNEL_CALLS)[number], value: unknown): void {
     if (this.#isClosed) return;
     const head = () => {
-      this.#writer.reset();
       this.#writer.u32(number);
       this.#writer.u8(flag);
     };
@@ -294,6 +293,8 @@ export class RemoteGuest implements LaneEvents {
       head();
       call.writeResult(this.#writer, value);
     } catch (error) {
+      // The next message would begin with what was written.
+      this.#writer.reset();
       if (!(error instanceof ChannelFault) || !call.fallible) {
         this.#failed(error);
         return;

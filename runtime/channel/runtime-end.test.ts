@@ -1,18 +1,20 @@
 import assert from 'node:assert/strict';
 import { duplexPair } from 'node:stream';
 import { describe, it } from 'node:test';
+import { readLifecycleOpening, readLifecycleTrap } from '#wit/generated/channel.ts';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
 import { withRelease } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import type { ChannelFault } from './fault.ts';
 import { KIND } from './frames.ts';
-import { MAX_NUMBERS } from './limits.ts';
+import { MAX_MESSAGE_BYTES, MAX_NUMBERS } from './limits.ts';
 import type { RemoteGuestOptions } from './remote-guest.ts';
 import { RuntimeEnd } from './runtime-end.ts';
 import { SharedThread } from './shared-thread.ts';
 import { RawSandbox } from './testing/raw-sandbox.ts';
 import { ending } from './testing/run-remote.ts';
+import { MessageReader } from './value-reader.ts';
 import type { MessageWriter } from './value-writer.ts';
 
 /** A runtime's end with invocations in a hostile sandbox. */
@@ -153,6 +155,15 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_00
     });
   }
 
+  it('opens an invocation although the opening before was too large', async () => {
+    const { sandbox, runtime } = await attacked(1);
+    assert.throws(() => ending(runtime, { input: 'x'.repeat(MAX_MESSAGE_BYTES) }), { code: 'too-large' });
+    ending(runtime, { id: 'next' });
+    await sandbox.opened(2);
+    assert.equal(readLifecycleOpening(new MessageReader(sandbox.openings[1]!)).id, 'next');
+    runtime.close();
+  });
+
   it('ignores calls of a closed invocation, and forgets the invocation when the sandbox confirms', async () => {
     const { sandbox, lines, guests, runtime } = await attacked(1);
     sandbox.call(0, 'environment list-variables', 1);
@@ -226,12 +237,15 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_00
       throw new GuestTrap('output-limit', 'too much');
     }) as HostFunction,
     'a promise of the host is rejected': (() => Promise.reject(new Error('too much'))) as HostFunction,
+    'an answer does not fit its type': (() => Promise.resolve({ tag: 'ok', val: {} })) as HostFunction,
   })) {
     it(`ends one invocation only when ${what}`, async () => {
       const { sandbox, guests, runtime } = await attacked(2, { store: { get: failing } });
       sandbox.call(0, 'store get', 1, text('key'));
       const how = await guests[0]!.ended;
-      assert.equal(how.tag, 'trapped');
+      assert.ok(how.tag === 'trapped');
+      while (sandbox.closes.length === 0) await new Promise(setImmediate);
+      assert.deepEqual(readLifecycleTrap(new MessageReader(sandbox.closes[0]!)), how.val);
       assert.equal(runtime.guests, 1);
       runtime.close();
     });

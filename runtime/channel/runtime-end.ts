@@ -91,6 +91,8 @@ export class RuntimeEnd {
       this.#channel.fail(new ChannelFault('too-much-in-flight', text));
       throw new ChannelFault('lost', text);
     }
+    // An opening that was too large has left its beginning.
+    this.#writer.reset();
     writeLifecycleOpening(this.#writer, opening);
     const payload = this.#writer.take();
     if (this.#lastNumber === 0xffff_ffff) throw new ChannelFault('closed', 'the channel has no more numbers');

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { err, ok } from '#gpu-host/protocol/errors.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import type { ChildLauncher, RunningChild } from './children.ts';
 
 /** Launches children that end at once, and records the calls on them. */
-function launcher() {
+function launcher(over: Partial<RunningChild>) {
   const asked: string[] = [];
   const child: RunningChild = {
     id: 'child',
@@ -19,13 +20,14 @@ function launcher() {
     closeInbox: async () => void asked.push('close'),
     messages: () => ({ next: async () => ({ tag: 'text', val: 'again' }), close: () => void asked.push('unfollow') }),
     cancel: () => void asked.push('cancel'),
+    ...over,
   };
   const children: ChildLauncher = { launch: async () => ok(child), stop: () => undefined };
   return { asked, children };
 }
 
-function parent() {
-  const { asked, children } = launcher();
+function parent(over: Partial<RunningChild> = {}) {
+  const { asked, children } = launcher(over);
   const guest = new TestInferlet(null, { own: { children } });
   const launch = () => guest.call<object>('children', '[constructor]child', 'x', '{}');
   const of = <T>(child: object, what: string) => guest.callOnly<Promise<T>>('children', `[method]child.${what}`, child);
@@ -56,6 +58,21 @@ describe('a child', () => {
     await guest.end();
     assert.equal(asked.filter((what) => what === 'unfollow').length, 2);
     assert.equal(guest.inferlet.childHandles.size, 0);
+  });
+
+  it('leaves nothing unread when a message comes after its handle was dropped', async () => {
+    const { promise, resolve } = Promise.withResolvers<{ readonly tag: 'text'; readonly val: string }>();
+    const { guest, launch, of } = parent({ messages: () => ({ next: () => promise, close: () => undefined }) });
+    const child = launch();
+    await of(child, 'started');
+    const received = of<{ readonly tag: string }>(child, 'receive');
+    TestInferlet.releaseFuture(received);
+    assert.equal((await received).tag, 'err');
+    guest.call('children', '[resource-drop]child', child);
+    resolve({ tag: 'text', val: 'late' });
+    await setImmediate();
+    assert.equal(guest.inferlet.unread.bytes, 0);
+    await guest.end();
   });
 
   it('holds at most 32 MiB of unread answers', async () => {

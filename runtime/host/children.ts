@@ -19,7 +19,7 @@ export interface RunningChild {
   ending(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>>;
   /** Puts a message into the child's inbox. */
   send(message: Message): Promise<Outcome<undefined>>;
-  /** Tells the child that no more messages follow. */
+  /** Tells the child that no more messages follow, once the store can be reached. */
   closeInbox(): Promise<void>;
   /** Reads the child's messages from the first to the last, or until the signal aborts. */
   messages(signal: AbortSignal): MessageReader;

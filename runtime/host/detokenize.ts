@@ -78,7 +78,7 @@ function vocabularyOf(decoding: Decoding): readonly Uint8Array[] {
 }
 
 /** Turns an error of the tokenizer into an outcome: it throws for ids outside the vocabulary. */
-function attempt<T>(call: () => Outcome<T>): Outcome<T> {
+export function attempt<T>(call: () => Outcome<T>): Outcome<T> {
   try {
     return call();
   } catch (error) {

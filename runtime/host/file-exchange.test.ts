@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
+import { failureOf } from '../testing/outcome.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 const EXCHANGER = `
@@ -129,6 +131,14 @@ describe('file exchange', () => {
     const { end } = await platform.invoke(version, 'refused');
     const refused = ['invalid-argument', 'invalid-argument', 'limit-exceeded', 'invalid-argument'];
     assert.deepEqual(end.data.output, [...refused, ['ok', 'ok', 'limit-exceeded'], 'ok', 'ok', 'limit-exceeded']);
+  });
+
+  it('answers each call with unsupported on a host without files', async () => {
+    const guest = new TestInferlet(null);
+    for (let i = 0; i < 70; i++) {
+      assert.equal(failureOf(await guest.call('file-exchange', 'receive-file', `f${i}`)), 'unsupported');
+    }
+    await guest.end();
   });
 
   it('buffers little for an inferlet that requests many files and reads none', async () => {

@@ -46,10 +46,10 @@ export class FileTransfers {
   receive(name: string): Promise<Outcome<FileExchangeFile>> {
     const fault = fileFault(name, 'text/plain', 0);
     if (fault !== null) return refused(handlerError('invalid-argument', fault));
-    const { unread, outgoing, stopped } = this.#inferlet;
+    const { unread, outgoing, stopped, own } = this.#inferlet;
     const wait = new DroppableWait();
-    const full = stopped ?? outgoing.refusal(0) ?? this.#receiving.take(wait);
-    if (full) return refused(full);
+    const why = own ? (stopped ?? outgoing.refusal(0) ?? this.#receiving.take(wait)) : NO_FILES;
+    if (why) return refused(why);
     const place = new UnreadResult(unread, () => wait.drop());
     const received = this.#ask(async (files): Promise<Outcome<FileExchangeFile>> => {
       try {

@@ -113,10 +113,11 @@ export class RunResource {
       const { tokens, finished } = outcome.val;
       const before = pipe.tokens.length;
       const from = performance.now();
-      const text = pipe.push(tokens, finished === 'stop-token');
+      const pushed = pipe.push(tokens, finished === 'stop-token');
+      const text = pushed.tag === 'ok' ? pushed.val : '';
       const sending = text === '' ? null : this.#send(pipe.messages(text));
       this.#chargePipe(performance.now() - from);
-      const unsent = await sending;
+      const unsent = pushed.tag === 'err' ? pushed.val : await sending;
       if (!unsent) pipe.sent += text;
       const count = pipe.tokens.length - before;
       if (pipe.stop !== undefined) {

@@ -37,7 +37,10 @@ export class Holdings {
   /** Keeps a resource. Returns an error when there is no place for it; the resource must then refuse every call. */
   take(resource: Droppable): HandlerError | null {
     if (this.#held.size >= this.#most) {
-      return handlerError('limit-exceeded', `more than ${this.#most} ${this.#what} are held; drop what is not needed`);
+      return handlerError(
+        'limit-exceeded',
+        `${this.#most} ${this.#what} are held, the most at once; drop what is not needed`,
+      );
     }
     this.#held.add(resource);
     return null;

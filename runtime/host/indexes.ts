@@ -13,14 +13,14 @@ export interface IndexesOptions {
 
 /** Connections of tenants without calls that stay open. */
 const MAX_IDLE = 64;
-interface Connection {
-  readonly client: IndexClient;
-  /** Calls under way: some do not reach the host before something else has come. */
-  calls: number;
-}
-
 /** Longest time to read a tenant's bytes from the index host. */
 const SETTLE_MS = 10_000;
+
+interface Connection {
+  readonly client: IndexClient;
+  /** Calls under way, also those that have not sent their request yet. */
+  calls: number;
+}
 
 /** The runtime's connections to the index host, one for each tenant, so that no tenant's call waits behind those of another. */
 export class Indexes {
@@ -28,7 +28,7 @@ export class Indexes {
   readonly #options: IndexesOptions;
   readonly #connections = new Map<string, Connection>();
   readonly #queues = new StoreQueues();
-  /** Tenants whose bytes are being read, and whether another write was left meanwhile. */
+  /** Tenants whose bytes are being read, and whether another write got no answer meanwhile. */
   readonly #settling = new Map<string, { again: boolean }>();
   #owner: string | null = null;
 
@@ -88,7 +88,7 @@ export class Indexes {
     this.#connections.clear();
   }
 
-  /** Indexes are files of one machine: a runtime of another one must not begin others of the same names. */
+  /** Indexes are files of one machine. A runtime of another machine must not make indexes of the same names there. */
   async #socket(): Promise<string> {
     const { socket, machine, sums } = this.#options;
     if (socket === null) throw new IndexError('unsupported', 'this runtime has no index host');

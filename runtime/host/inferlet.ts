@@ -140,7 +140,7 @@ export class Inferlet {
   readonly grammars = new Holdings(MAX_GRAMMARS, 'grammars');
   /** Bounds the inferlet's grammar calls, and charges it for the workers' time. */
   readonly grammarAccount: GrammarAccount;
-  /** Bounds and charges the preparation of images in the same way. */
+  /** Bounds and charges the preparation of images. */
   readonly imageAccount: CallAccount;
   /** The account that pays for tokenizing and rendering texts. */
   readonly textUser: TextUser;
@@ -236,7 +236,7 @@ export class Inferlet {
     return this.#firstTokenAt;
   }
 
-  /** Time at which the last output token was requested, in the same way. */
+  /** Time at which the last output token was requested, by the same clock; 0 for never. */
   get lastTokenAt(): number {
     return this.#lastTokenAt;
   }

@@ -102,7 +102,7 @@ export class Models {
     return new Map(granted);
   }
 
-  /** The encoders that a function may use, by name, in the same way as `granted`. */
+  /** The encoders that a function may use, by name; names and parameters as in `granted`. */
   encoders(names: readonly string[], key = '', placedAt = Date.now()): ReadonlyMap<string, GrantedEncoder> {
     const offers = this.#best(({ encoders }) => encoders, { key, placedAt });
     if (names.length === 0) return offers;

@@ -12,7 +12,7 @@ const asked: HostTable = queueCalls((queue: DeviceQueue, call) =>
 const sent: HostTable = queueCalls(({ device, id }: DeviceQueue, call) => device?.send(id, call as Sent));
 const answers = new Map(Object.entries(OPERATIONS).map(([name, { answer }]) => [name, answer]));
 
-/** The functions of the contract that pass their arguments to the queue's device as they are, by interface: operations with an answer. */
+/** The functions of the contract whose calls go to the queue's device unchanged, by interface, with or without an answer. */
 export const passed: HostTable = Object.fromEntries(
   Object.keys(asked).map((name) => [
     name,

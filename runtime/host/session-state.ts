@@ -25,7 +25,7 @@ export const MAX_PENDING_BYTES = 1 << 20;
 /** Maximum bytes of one message: the log does not split messages. */
 export const MAX_MESSAGE_BYTES = 1 << 20;
 /** Maximum characters of a log line. */
-const MAX_LOG_CHARACTERS = 16_384;
+export const MAX_LOG_CHARACTERS = 16_384;
 
 /** The conversation of one inferlet with its client. */
 export class Session {
@@ -59,22 +59,18 @@ export class Session {
   send(message: Message): Outcome<undefined> {
     const bytes = message.tag === 'text' ? Buffer.byteLength(message.val) : message.val.length;
     if (bytes > MAX_MESSAGE_BYTES) {
-      return refused(`the message has ${bytes} bytes; ${MAX_MESSAGE_BYTES} is the limit, send it in parts`);
+      return err(tooLong(bytes));
     }
-    if (this.#sink.pendingBytes + bytes > MAX_PENDING_BYTES) {
-      return refused(`${this.#sink.pendingBytes} bytes wait to be written; await flush and send again`);
-    }
+    if (this.#sink.pendingBytes + bytes > MAX_PENDING_BYTES) return err(tooMany(this.#sink.pendingBytes));
     const data =
       message.tag === 'text' ? { text: message.val } : { base64: Buffer.from(message.val).toString('base64') };
-    this.#sink.add('message', JSON.stringify(data));
-    if (this.#messages++ === 0) this.#firstMessageAt = performance.now();
+    this.#addMessage(data);
     return SENT;
   }
 
   /** Tells the client that a file is ready for it. */
   tellFile(file: { readonly name: string; readonly mediaType: string; readonly bytes: number }): void {
-    this.#sink.add('message', JSON.stringify({ file }));
-    this.#messages++;
+    this.#addMessage({ file });
   }
 
   /** @param atOnce see `EventSink.flushed` */
@@ -90,9 +86,9 @@ export class Session {
       return;
     }
     if (this.#droppedLogs > 0) {
-      const lost = `${this.#droppedLogs} log lines were dropped: too many were waiting to be written`;
+      const message = droppedLines(this.#droppedLogs);
       this.#droppedLogs = 0;
-      this.#sink.add('log', JSON.stringify({ level: 'warn', message: lost }));
+      this.#sink.add('log', JSON.stringify({ level: 'warn', message }));
     }
     const cut = message.length > MAX_LOG_CHARACTERS;
     const text = this.#redact(cut ? message.slice(0, MAX_LOG_CHARACTERS) : message, cut);
@@ -123,6 +119,11 @@ export class Session {
     this.#close(reason);
   }
 
+  #addMessage(data: object): void {
+    this.#sink.add('message', JSON.stringify(data));
+    if (this.#messages++ === 0) this.#firstMessageAt = performance.now();
+  }
+
   #arrived(message: Message): Promise<void> {
     const receiver = this.#receivers.shift();
     if (receiver) {
@@ -144,4 +145,13 @@ export class Session {
 
 const SENT: Outcome<undefined> = ok(undefined);
 
-const refused = (text: string): Outcome<undefined> => err(handlerError('limit-exceeded', text));
+/** The error for a message that exceeds `MAX_MESSAGE_BYTES`. */
+export const tooLong = (bytes: number): HandlerError =>
+  handlerError('limit-exceeded', `the message has ${bytes} bytes; ${MAX_MESSAGE_BYTES} is the limit, send it in parts`);
+
+/** The error for a message that finds no room among the bytes that wait. */
+export const tooMany = (pendingBytes: number): HandlerError =>
+  handlerError('limit-exceeded', `${pendingBytes} bytes wait to be written; await flush and send again`);
+
+export const droppedLines = (count: number): string =>
+  `${count} log lines were dropped: too many were waiting to be written`;

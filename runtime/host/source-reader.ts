@@ -23,6 +23,7 @@ export class SourceReader<T> {
   #taking = false;
   /** An item whose reader was dropped, kept for the next reader; counted as unread. */
   #left: { readonly outcome: Outcome<T>; readonly place: UnreadResult } | null = null;
+  #closed = false;
 
   /** @param take must never reject */
   constructor(inferlet: Inferlet, take: () => Promise<Outcome<T>>, bytesOf: (value: T) => number) {
@@ -42,8 +43,13 @@ export class SourceReader<T> {
     return place.of(hooks.waits.during(interruptions.until(promise)));
   }
 
-  /** Drops the item that no reader is left for. */
+  /** Drops the item that no reader is left for, also one that is still to come. */
   close(): void {
+    this.#closed = true;
+    this.#dropLeft();
+  }
+
+  #dropLeft(): void {
     this.#left?.place.release();
     this.#left = null;
   }
@@ -52,7 +58,7 @@ export class SourceReader<T> {
     const left = this.#left;
     if (this.#taking || this.#readers.length === 0) return;
     if (left) {
-      this.close();
+      this.#dropLeft();
       this.#arrived(left.outcome);
       return;
     }
@@ -74,6 +80,7 @@ export class SourceReader<T> {
     if (outcome.tag === 'ok') place.take(this.#bytesOf(outcome.val));
     if (!reader) {
       this.#left = { outcome, place };
+      if (this.#closed) this.#dropLeft();
       return;
     }
     reader.resolve(outcome);

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { codePoint } from '../testing/code-point.ts';
 import { Redactor } from './environment/redact.ts';
-import { Spans } from './spans.ts';
+import { cutSpan, Spans } from './spans.ts';
 
 const clock = (start: number) => {
   let time = start;
@@ -87,6 +87,7 @@ describe('spans', () => {
     spans.add('x'.repeat(80), 'y'.repeat(33), 0, 0, false);
     assert.equal(spans.report().spans?.[0]?.name, 'x'.repeat(80));
     assert.equal(spans.report().spans?.[0]?.kind, `${'y'.repeat(31)}…`);
+    assert.deepEqual(cutSpan(['x'.repeat(100_000), 7n]), ['x'.repeat(81), 7n]);
   });
 
   it('removes secrets, also one that the end of a name cuts', () => {

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { createTokenStream } from '#gpu-host/models/token-stream.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { PipeRequest } from '#wit/generated/host.ts';
+import { failureOf, value } from '../testing/outcome.ts';
 import type { GrantedModel } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 import { TextPipe } from './text-pipe.ts';
@@ -11,7 +12,12 @@ import { TextPipe } from './text-pipe.ts';
 /** Two tokens are halves of a character; the others overlap in letters and spaces. */
 const VOCABULARY = [...' ab', 'ab', 'ba ', ' a', '€', ''].map((text) => Buffer.from(text));
 VOCABULARY.push(Buffer.from('é').subarray(0, 1), Buffer.from('é').subarray(1));
-const stream = () => createTokenStream((id) => VOCABULARY[id] as Buffer, true);
+function bytesOf(id: number): Buffer {
+  const bytes = VOCABULARY[id];
+  if (!bytes) throw new RangeError(`token id ${id} is outside the vocabulary`);
+  return bytes;
+}
+const stream = () => createTokenStream(bytesOf, true);
 const tokenizer = { stream } as GrantedModel['tokenizer'];
 const queueOf = (model: Partial<GrantedModel> | null) => ({ name: 'tiny', model }) as DeviceQueue;
 
@@ -60,7 +66,7 @@ describe('a text pipe', () => {
           for (const chunks of runs) {
             const pipe = opened({ before: Uint32Array.from(taken), held, stops });
             for (const chunk of chunks) {
-              if (pipe.stop === undefined) sent += pipe.push(Uint32Array.from(chunk), false);
+              if (pipe.stop === undefined) sent += value(pipe.push(Uint32Array.from(chunk), false));
             }
             taken.push(...pipe.tokens);
             ({ held, stop } = pipe);
@@ -77,8 +83,14 @@ describe('a text pipe', () => {
 
   it('counts the token that ends a run and omits its text', () => {
     const pipe = opened({ stops: ['b'] });
-    assert.equal(pipe.push(Uint32Array.of(1, 2), true), 'a');
+    assert.equal(value(pipe.push(Uint32Array.of(1, 2), true)), 'a');
     assert.deepEqual([pipe.tokens, pipe.stop], [[1, 2], undefined]);
+  });
+
+  it('returns an error for a token that the tokenizer does not know', () => {
+    const pipe = opened({});
+    assert.equal(failureOf(pipe.push(Uint32Array.of(1, VOCABULARY.length), false)), 'invalid-argument');
+    assert.deepEqual(pipe.tokens, [1, VOCABULARY.length]);
   });
 
   it('writes plain pieces, or pieces in a frame whose opening is written once', () => {

@@ -2,7 +2,7 @@ import type { TokenStream } from '#gpu-host/models/tokenizer.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Frame, PipeRequest } from '#wit/generated/host.ts';
 import { StopScanner } from '../../functions/sdk/src/stop.ts';
-import { noTokenizer, notGranted } from './detokenize.ts';
+import { attempt, noTokenizer, notGranted } from './detokenize.ts';
 import type { DeviceQueue } from './queue.ts';
 
 /** Maximum tokens before a run: more than any single character takes. */
@@ -47,12 +47,10 @@ export class TextPipe {
       return err(handlerError('limit-exceeded', `${before.length} tokens before the run; ${MAX_BEFORE} is the limit`));
     }
     const stream = model.tokenizer.stream();
-    try {
+    return attempt(() => {
       stream.push(before);
-    } catch (error) {
-      return err(handlerError('invalid-argument', error instanceof Error ? error.message : String(error)));
-    }
-    return ok(new TextPipe(stream, new StopScanner(stops, held), frame));
+      return ok(new TextPipe(stream, new StopScanner(stops, held), frame));
+    });
   }
 
   /** The messages for the next piece of text. */
@@ -68,8 +66,15 @@ export class TextPipe {
     return this.#scanner.held;
   }
 
-  /** Takes tokens, up to the one that completes a stop string; with `ends`, the last token has no text. Returns the added text. */
-  push(tokens: Uint32Array, ends: boolean): string {
+  /**
+   * Takes tokens, up to the one that completes a stop string; with `ends`, the last token has no text. Returns the added text; an error for a
+   * token that the tokenizer does not know, as a model may have more tokens than its tokenizer.
+   */
+  push(tokens: Uint32Array, ends: boolean): Outcome<string> {
+    return attempt(() => ok(this.#push(tokens, ends)));
+  }
+
+  #push(tokens: Uint32Array, ends: boolean): string {
     let added = '';
     for (const [index, token] of tokens.entries()) {
       this.tokens.push(token);

@@ -1,4 +1,5 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { within } from '#gpu-host/protocol/within.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
@@ -18,7 +19,6 @@ import { inboxSource } from './inbox-source.ts';
 import type { GuestEnd, Launched } from './launch.ts';
 import { quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { resultFault } from './result-check.ts';
-import { soon } from './soon.ts';
 import { type Stop, Stopping } from './stopping.ts';
 import type { UsageReports } from './usage-reports.ts';
 import { type Verdict, verdictOf } from './verdict.ts';
@@ -27,6 +27,8 @@ import { WallTime } from './wall-time.ts';
 
 /** Longest wait of the `start` event for a fast inferlet's first message, so that one write carries both. */
 const START_LINGER_MS = 10;
+/** Longest wait, at an inferlet's end, for the GPU hosts' final usage: about a device step. */
+const LAST_USAGE_MS = 250;
 
 /** The parts of the runner that all its attempts share. */
 export interface RunServices {
@@ -151,7 +153,7 @@ export class AttemptRun {
     outbox.addLast('metric', JSON.stringify(metric));
     const [fault] = await Promise.all([
       resultFault(this.#shared.services.texts, end.ending, job.tenant, this.#cpu.charge),
-      ...[outbox.almostFlushed(), this.#children.settled(), soon(released)],
+      ...[outbox.almostFlushed(), this.#children.settled(), within(LAST_USAGE_MS, released)],
     ]);
     const conclude = () =>
       verdictOf({
@@ -160,7 +162,7 @@ export class AttemptRun {
         stop: this.#stopping.reason,
         outboxEnd: outbox.end,
         outboxCause: outbox.cause,
-        handlerErrors: end.handlerErrors as never,
+        handlerErrors: end.handlerErrors,
         lostDevice,
         stderr: end.stderr,
         memoryBytes,
@@ -213,9 +215,9 @@ export class AttemptRun {
     meter.usage = () => this.usage();
     meter.mark = () => this.#used.mark();
     meter.marked = () => this.#used.marked();
-    meter.answered = (told, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
+    meter.answered = (reported, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
       if (kvPages) this.#inferlet.limitTenant(kvPages);
-      this.#inferlet.tokens.allow(tokensOf(told), { left, until });
+      this.#inferlet.tokens.allow(tokensOf(reported), { left, until });
       if (exceeded) this.#stopping.stop(quotaStop(exceeded, Date.now()));
     };
   }

@@ -11,7 +11,7 @@ export interface AttemptMeter {
   marked: () => Usage | undefined;
   /** Usage up to now. */
   usage: () => Usage | undefined;
-  answered: (told: Usage, answer: Metered<unknown>) => void;
+  answered: (reported: Usage, answer: Metered<unknown>) => void;
 }
 
 /** The meter of an attempt whose inferlet does not exist yet. */

@@ -6,6 +6,7 @@ import type { Ending, Message } from '#wit/generated/host.ts';
 import type { MessageReader, RunningChild } from '../host/children.ts';
 import { ChildMessages, type MessageSource } from './child-messages.ts';
 import type { Stop } from './stopping.ts';
+import { untilStored } from './stored.ts';
 
 /** Maximum characters of a result that are kept in memory for the parent; a longer result is read from the child's log. */
 const MAX_KEPT_RESULT = 4096;
@@ -95,8 +96,8 @@ export class ChildRun implements RunningChild {
     }
   }
 
-  closeInbox(): Promise<void> {
-    return this.#options.inbox.close(this.id);
+  async closeInbox(): Promise<void> {
+    await untilStored(() => this.#options.inbox.close(this.id), this.signal);
   }
 
   messages(signal: AbortSignal): MessageReader {

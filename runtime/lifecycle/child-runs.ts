@@ -125,9 +125,10 @@ export class ChildRuns {
       verdict = await this.#options.run({ job, signal, family, depth, begin, isBegun: true });
     } catch (error) {
       this.#options.onError?.(error);
+      begun(handlerError('internal', 'the platform failed before the child had begun'));
       verdict = { kind: 'silent' };
     }
-    // Takes effect only when the child has not begun: a promise resolves once.
+    // Takes effect only when `begun` was not called before: a promise resolves once.
     begun(handlerError(isLost(signal) ? 'terminated' : 'cancelled', 'the parent has ended; nothing begins for it'));
     switch (verdict?.kind) {
       case 'result':

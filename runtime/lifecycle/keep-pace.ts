@@ -5,7 +5,7 @@ const REVIEW_MS = 100;
 /** Interval of the timer whose lateness is measured. */
 const RESOLUTION_MS = 2;
 /** Smallest relative change of the limit that is reported. */
-const WORTH_TELLING = 0.1;
+const WORTH_REPORTING = 0.1;
 
 export interface PacedOptions {
   /** Number of invocations that run now. */
@@ -30,19 +30,20 @@ export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): 
     delay.reset();
     return isNew ? 0 : lagMs;
   };
-  let told = pace.limit;
-  let telling = false;
+  let reported = pace.limit;
+  let isReporting = false;
   const timer = setInterval(() => {
     const count = running();
     const lagMs = lag(pace.mayCut(count));
     const limit = pace.review(lagMs, count);
-    if (telling || limit === told || (!pace.isOpen && Math.abs(limit - told) < told * WORTH_TELLING)) return;
-    told = limit;
-    telling = true;
+    if (isReporting || limit === reported || (!pace.isOpen && Math.abs(limit - reported) < reported * WORTH_REPORTING))
+      return;
+    reported = limit;
+    isReporting = true;
     tell(limit)
       .catch(onError)
       .finally(() => {
-        telling = false;
+        isReporting = false;
       });
   }, REVIEW_MS);
   return () => {

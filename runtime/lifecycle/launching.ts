@@ -1,9 +1,10 @@
+import { within } from '#gpu-host/protocol/within.ts';
 import { unexpected } from '#runtime/unexpected.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { quarantineText, type Standing } from '#scheduler/quarantine/policy.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
 
-/** Launches of one tenant in progress from which on its attempts wait for their instances before they begin. */
+/** Maximum launches of one tenant in progress; above it, the tenant's attempts wait for their instances before they begin. */
 const CROWD = 4;
 /** Longest such wait: a launch that takes longer waits for something else than the processor, such as a compilation. */
 const LONGEST_WAIT_MS = 50;
@@ -52,11 +53,7 @@ export class Launches {
    */
   async crowd(job: InvocationJob, launching: Launching): Promise<void> {
     if ((this.#inProgress.get(job.tenant) ?? 0) <= CROWD) return;
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, LONGEST_WAIT_MS);
-    });
-    await Promise.race([launching.prepared(), late]).finally(() => clearTimeout(timer));
+    await within(LONGEST_WAIT_MS, launching.prepared());
   }
 
   #count(tenant: string, change: number): void {
@@ -73,7 +70,7 @@ export class Launching {
   readonly #learn: (standing: Standing) => void;
   readonly #early: Promise<Launched | LaunchError> | null;
   /** When the last launch ended, milliseconds since the Unix epoch. */
-  at = Date.now();
+  endedAt = Date.now();
 
   constructor(launcher: Launcher, job: InvocationJob, early: boolean, learn: (standing: Standing) => void) {
     this.#launcher = launcher;
@@ -112,7 +109,7 @@ export class Launching {
     } catch (error) {
       return asLaunchError(error);
     } finally {
-      this.at = Date.now();
+      this.endedAt = Date.now();
     }
   }
 }

@@ -1,7 +1,6 @@
 import type { AppendOutcome, NewEvent, Usage } from '#scheduler/invocations/types.ts';
 import type { Showing, Unlogged } from '#scheduler/live/server.ts';
 import type { Pace } from '#scheduler/policies/paces.ts';
-
 import type { WriteTicks } from './write-ticks.ts';
 
 /** The log of one attempt, as its outbox uses it. */

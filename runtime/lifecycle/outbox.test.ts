@@ -202,7 +202,7 @@ describe('an outbox', () => {
     answer = Promise.withResolvers();
     answer.resolve('ok');
     assert.ok(await outbox.flushed());
-    assert.equal(outbox.told?.outputTokens, 4);
+    assert.equal(outbox.reported?.outputTokens, 4);
     assert.equal(outbox.report(usage()), true);
     assert.ok(await outbox.flushed());
     assert.deepEqual(told, [

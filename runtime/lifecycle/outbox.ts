@@ -48,8 +48,8 @@ export class Outbox implements EventSink, Reporting {
   #shown: number;
   #mayShow: number;
   readonly #onTick = () => this.#start();
-  #spokeAt = performance.now();
-  #told: Usage | null = null;
+  #lastCallAt = performance.now();
+  #reported: Usage | null = null;
   #writing: Promise<void> | null = null;
   #pausing: Promise<void> | null = null;
   #hurried = false;
@@ -81,12 +81,12 @@ export class Outbox implements EventSink, Reporting {
     return this.#queue.bytes;
   }
 
-  get spokeAt(): number {
-    return this.#spokeAt;
+  get lastCallAt(): number {
+    return this.#lastCallAt;
   }
 
-  get told(): Usage | null {
-    return this.#told;
+  get reported(): Usage | null {
+    return this.#reported;
   }
 
   /** Number of the event after the last one written. */
@@ -325,9 +325,9 @@ export class Outbox implements EventSink, Reporting {
   /** Reports usage. A failed call is not repeated: the next report supersedes it. */
   async #report(usage: Usage): Promise<void> {
     try {
-      this.#spokeAt = performance.now();
+      this.#lastCallAt = performance.now();
       const outcome = await this.#log.report(usage);
-      if (outcome === 'ok') this.#told = usage;
+      if (outcome === 'ok') this.#reported = usage;
       else this.#stop('lost');
     } catch (error) {
       if (StoreError.from(error).code !== 'store-unavailable') this.#stop('broken', error);
@@ -356,8 +356,8 @@ export class Outbox implements EventSink, Reporting {
     this.#queue.landed(outcome === 'ok');
     if (outcome === 'ok') {
       this.#mayShow = Math.max(this.#mayShow, this.nextSeq - 1 + SHOWN_AHEAD);
-      this.#spokeAt = performance.now();
-      this.#told = usage ?? this.#told;
+      this.#lastCallAt = performance.now();
+      this.#reported = usage ?? this.#reported;
       this.#kept.confirm(sentAt);
       this.#kept.add(firstSeq, events, performance.now());
     } else this.#stop(outcome === 'full' ? 'full' : 'lost');

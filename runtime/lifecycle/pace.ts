@@ -1,11 +1,3 @@
-/**
- * Limits how many invocations a runtime runs for tenants that hold more than a few. Pure: the thread's lag is an argument.
- *
- * The calls of all of a runtime's inferlets share one thread. It can hold a thousand inferlets that wait for devices, tools or clients.
- * Once their work fills the thread, more inferlets only add latency. So the limit follows the lag of the event loop, as congestion control
- * follows loss: multiplicative decrease with lag, multiplicative increase without. A cut ends no invocation, so the next cut waits until
- * the last one is in force. Few invocations cannot cause the lag, so the limit is not cut while few run.
- */
 export interface PacePolicy {
   /** Maximum invocations at once, when the thread keeps up. */
   readonly most: number;
@@ -24,6 +16,14 @@ const UP = 1.25;
 /** Lag below this part of `lagMs` raises the limit. */
 const EASE = 0.5;
 
+/**
+ * Limits how many invocations a runtime runs for tenants that hold more than a few. Pure: the thread's lag is an argument.
+ *
+ * The calls of all of a runtime's inferlets share one thread, which can hold a thousand inferlets that wait for devices, tools or clients.
+ * Once their work fills the thread, more inferlets only add latency. So the limit follows the lag of the event loop, as congestion control
+ * follows loss: multiplicative decrease with lag, multiplicative increase without. A cut ends no invocation, so the next cut waits until
+ * the last one is in force. Few invocations cannot cause the lag, so the limit is not cut while few run.
+ */
 export class Pace {
   readonly #policy: PacePolicy;
   #limit: number;

@@ -32,7 +32,7 @@ import { mayRestart, restart } from './restart.ts';
 import { Served } from './served.ts';
 import { orStopped } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
-import { UsageReports, worthTelling } from './usage-reports.ts';
+import { UsageReports, worthReporting } from './usage-reports.ts';
 import { NO_ROOM, refusedByQuota, terminalEvent, type Verdict } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
 import { WriteTicks } from './write-ticks.ts';
@@ -208,7 +208,7 @@ export class InvocationRunner {
     const launched = await orStopped(launching.launched(begun.standing), signal, run.depth);
     try {
       if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
-      observed?.launched(launched, launching.at);
+      observed?.launched(launched, launching.endedAt);
       kill = (trap) => launched.run.kill(trap);
       return await this.#execute(attempt, launched);
     } catch (error) {
@@ -277,9 +277,9 @@ export class InvocationRunner {
   }
 
   /** Counts the usage that GPU hosts reported only after the end. */
-  async #settle({ job, epoch, meter, signal }: Attempt, told: Usage): Promise<void> {
+  async #settle({ job, epoch, meter, signal }: Attempt, reported: Usage): Promise<void> {
     const usage = meter.usage();
-    if (!usage || !worthTelling(told, usage)) return;
+    if (!usage || !worthReporting(reported, usage)) return;
     await untilStored(() => this.#options.invocations.settle(job, epoch, usage), signal).catch((error: unknown) =>
       this.#options.onError?.(error),
     );

@@ -4,8 +4,8 @@ import type { Usage } from '#scheduler/invocations/types.ts';
 import { QUIET_MS, type Reporting, UsageReports } from './usage-reports.ts';
 
 class Attempt implements Reporting {
-  spokeAt = 0;
-  told: Usage | null = null;
+  lastCallAt = 0;
+  reported: Usage | null = null;
   busy = false;
   usage: Usage = { cpuMs: 1 };
   reports = 0;
@@ -13,7 +13,7 @@ class Attempt implements Reporting {
   report(usage: Usage): boolean {
     if (this.busy) return false;
     this.reports++;
-    this.told = usage;
+    this.reported = usage;
     return true;
   }
 }
@@ -35,7 +35,7 @@ it('reports only for invocations that sent nothing lately and have used more', (
   reports.look(2 * QUIET_MS);
   assert.equal(attempt.reports, 1, 'elapsed time alone is not reported');
   attempt.usage = { cpuMs: 1, gpuMs: 0.5, wallMs: 5000 };
-  attempt.spokeAt = 2 * QUIET_MS;
+  attempt.lastCallAt = 2 * QUIET_MS;
   reports.look(2 * QUIET_MS + 1);
   assert.equal(attempt.reports, 1);
   reports.look(3 * QUIET_MS);

@@ -3,9 +3,9 @@ import type { Usage } from '#scheduler/invocations/types.ts';
 /** The part of an attempt's outbox that reports use. */
 export interface Reporting {
   /** Time of the attempt's last call to the store, by `performance.now`. */
-  readonly spokeAt: number;
+  readonly lastCallAt: number;
   /** The usage last reported to the store; null before the first report. */
-  readonly told: Usage | null;
+  readonly reported: Usage | null;
   /** Reports usage to the store; false when the outbox has other calls to make first. */
   report(usage: Usage): boolean;
 }
@@ -50,9 +50,9 @@ export class UsageReports {
     for (const watched of this.#watched) {
       if (left === 0) return;
       const { attempt, usage } = watched;
-      if (nowMs - attempt.spokeAt < QUIET_MS) continue;
+      if (nowMs - attempt.lastCallAt < QUIET_MS) continue;
       const current = usage();
-      if (!worthTelling(attempt.told, current) || !attempt.report(current)) continue;
+      if (!worthReporting(attempt.reported, current) || !attempt.report(current)) continue;
       left--;
       // Move the attempt to the end: the next look visits it last.
       this.#watched.delete(watched);
@@ -62,6 +62,6 @@ export class UsageReports {
 }
 
 /** True when a counted field exceeds its last reported value. */
-export function worthTelling(told: Usage | null, current: Usage): boolean {
-  return WORTH.some((name) => (current[name] ?? 0) > (told?.[name] ?? 0));
+export function worthReporting(reported: Usage | null, current: Usage): boolean {
+  return WORTH.some((name) => (current[name] ?? 0) > (reported?.[name] ?? 0));
 }

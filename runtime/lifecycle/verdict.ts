@@ -1,9 +1,9 @@
-import { type HandlerError, type HandlerErrorTag, PAGE_QUOTA } from '#gpu-host/protocol/errors.ts';
+import { type HandlerError, PAGE_QUOTA } from '#gpu-host/protocol/errors.ts';
 import { resultData } from '#scheduler/invocations/result-event.ts';
 import type { FailureCode, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { type Redact, redactNothing } from '../host/environment/redact.ts';
-import type { GuestEnding } from './launch.ts';
+import type { GuestEnd, GuestEnding } from './launch.ts';
 import type { OutboxEnd } from './outbox-options.ts';
 import type { Stop } from './stopping.ts';
 
@@ -34,7 +34,7 @@ export interface Evidence {
   /** The error that ended the outbox, if one did. */
   readonly outboxCause?: unknown;
   /** Errors that the platform returned to the inferlet. */
-  readonly handlerErrors: ReadonlyMap<HandlerErrorTag, string>;
+  readonly handlerErrors: GuestEnd['handlerErrors'];
   /** The reason that a device of the inferlet is lost. Handler errors cannot show this: `unavailable` also means a locked file. */
   readonly lostDevice: string | undefined;
   /** The end of the standard error output of the guest's language runtime. */

@@ -90,11 +90,6 @@ export class InstancePool {
     return sum;
   }
 
-  /** Memory that all ready instances together may take. */
-  get budgetBytes(): number {
-    return this.#options.budgetBytes;
-  }
-
   has(key: string): boolean {
     return this.#entries.has(key);
   }
@@ -128,16 +123,6 @@ export class InstancePool {
     if (min > 0) this.#minima.set(key, min);
     else this.#minima.delete(key);
     this.#schedule();
-  }
-
-  /** Drops the ready instances of a program that left service. It can still be launched, and new bursts get ready instances again. */
-  release(key: string): void {
-    this.#minima.delete(key);
-    const entry = this.#entries.get(key);
-    if (!entry) return;
-    entry.ready.length = 0;
-    entry.used.length = 0;
-    entry.usedAtMs = Number.NEGATIVE_INFINITY;
   }
 
   /** Makes instances at once until `count` are ready; the next review drops excess ones. Returns the memory of one. */

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { DeployedFunction } from '#scheduler/functions/functions.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
 import { TEST_LIMITS } from '#scheduler/testing/fixture.ts';
 import type { StoredProgram } from '../fleet/sandbox.ts';
 import { Service, type ServiceOptions } from './service.ts';
@@ -17,7 +18,7 @@ function deployed(tenant: string, name: string, min: number): DeployedFunction {
 }
 
 /** A service over functions in memory: no read of the store gives others a turn. */
-async function open(functions: Map<string, DeployedFunction>) {
+async function open(functions: Map<string, DeployedFunction>, store = { isAway: false }) {
   const kept = new Map<string, number>();
   const errors: unknown[] = [];
   let notify: (changed: Changed) => void = () => undefined;
@@ -26,7 +27,10 @@ async function open(functions: Map<string, DeployedFunction>) {
       deployed: async function* () {
         yield* functions.values();
       },
-      read: async (tenant: string, name: string) => functions.get(`${tenant}/${name}`) ?? null,
+      read: async (tenant: string, name: string) => {
+        if (store.isAway) throw new StoreError('store-unavailable', 'away');
+        return functions.get(`${tenant}/${name}`) ?? null;
+      },
     },
     releases: {
       onChange: async (listener: typeof notify) => {
@@ -49,7 +53,7 @@ async function open(functions: Map<string, DeployedFunction>) {
     await service.settled();
     assert.deepEqual(errors, []);
   };
-  return { kept, change, close: () => service.close() };
+  return { kept, errors, change, tell: (changed: Changed) => notify(changed), close: () => service.close() };
 }
 
 describe('the service of functions', () => {
@@ -70,6 +74,23 @@ describe('the service of functions', () => {
     functions.delete('t/b');
     await change({ tenant: 't', name: 'b' });
     assert.deepEqual(Object.fromEntries(kept), { t: 0, u: 4 });
+    close();
+  });
+
+  it('reads a change again that it could not read while the store was away', { timeout: 60_000 }, async ({ mock }) => {
+    mock.timers.enable({ apis: ['setTimeout'] });
+    const functions = new Map([['t/a', deployed('t', 'a', 2)]]);
+    const store = { isAway: false };
+    const { kept, errors, tell, close } = await open(functions, store);
+    functions.set('t/a', deployed('t', 'a', 5));
+    store.isAway = true;
+    tell({ tenant: 't', name: 'a' });
+    while (errors.length === 0) await new Promise(setImmediate);
+    store.isAway = false;
+    while (kept.get('t') !== 5) {
+      mock.timers.tick(1000);
+      await new Promise(setImmediate);
+    }
     close();
   });
 

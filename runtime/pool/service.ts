@@ -3,8 +3,10 @@ import { type DeployedFunction, fromMember, memberOf, servedVersions } from '#sc
 import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
 import type { Fleet } from '../fleet/fleet.ts';
 import type { StoredProgram } from '../fleet/sandbox.ts';
+import { retrying } from '../retrying.ts';
 import { type FunctionLauncher, programKey } from './launcher.ts';
 
 export interface ServiceOptions {
@@ -23,7 +25,7 @@ const MAX_PREPARED = 64;
 const TAKEN_AT_ONCE = 256;
 
 /** Needs of a served version. Small, because a runtime keeps those of all functions of the platform. */
-interface Wish {
+interface Demand {
   readonly tenant: string;
   readonly componentHash: string;
   readonly key: string;
@@ -37,8 +39,8 @@ interface Wish {
  */
 export class Service {
   readonly #options: ServiceOptions;
-  /** Wishes by function: `<tenant>/<name>`. */
-  readonly #wishes = new Map<string, readonly Wish[]>();
+  /** Demands by function: `<tenant>/<name>`. */
+  readonly #demands = new Map<string, readonly Demand[]>();
   /** Number of served versions of each program, and the ready instances that they ask for together, by tenant and key. */
   readonly #served = new Map<string, { readonly versions: number; readonly min: number }>();
   /** Programs that were read, by tenant and key. */
@@ -46,7 +48,14 @@ export class Service {
   /** Functions to read again; `#all` stands for every function. */
   readonly #changed = new Set<string>();
   #all = false;
-  #working: Promise<void> | null = null;
+  readonly #reading = retrying(
+    () => this.#work(),
+    (error) => {
+      // The change that could not be read is still to be handled.
+      if (StoreError.from(error).code === 'store-unavailable') this.#all = true;
+      this.#failed(error);
+    },
+  );
   #stop: (() => void) | null = null;
   #closed = false;
 
@@ -60,25 +69,22 @@ export class Service {
     this.#note(null);
   }
 
-  /** Resolves when all known changes are handled. */
-  async settled(): Promise<void> {
-    while (this.#working !== null) await this.#working;
+  /** Resolves when all known changes are handled, or have failed. */
+  settled(): Promise<void> {
+    return this.#reading.run();
   }
 
   /** Stops listening; does not wait for a program that is being read. */
   close(): void {
     this.#closed = true;
+    this.#reading.stop();
     this.#stop?.();
   }
 
   #note(changed: { tenant: string; name: string } | null): void {
     if (changed === null) this.#all = true;
     else this.#changed.add(memberOf(changed.tenant, changed.name));
-    this.#working ??= this.#work()
-      .catch((error) => this.#failed(error))
-      .finally(() => {
-        this.#working = null;
-      });
+    void this.#reading.run();
   }
 
   async #work(): Promise<void> {
@@ -92,32 +98,32 @@ export class Service {
         const [member = ''] = this.#changed;
         this.#changed.delete(member);
         const { tenant, name } = fromMember(member);
-        await this.#take(member, this.#wishesOf(await functions.read(tenant, name)));
+        await this.#take(member, this.#demandsOf(await functions.read(tenant, name)));
       }
     }
   }
 
   async #takeAll(deployed: AsyncIterable<DeployedFunction>): Promise<void> {
-    const wishes = new Map<string, readonly Wish[]>();
-    for await (const found of deployed) wishes.set(memberOf(found.tenant, found.name), this.#wishesOf(found));
-    for (const member of this.#wishes.keys()) if (!wishes.has(member)) await this.#take(member, []);
+    const demands = new Map<string, readonly Demand[]>();
+    for await (const found of deployed) demands.set(memberOf(found.tenant, found.name), this.#demandsOf(found));
+    for (const member of this.#demands.keys()) if (!demands.has(member)) await this.#take(member, []);
     // Functions that ask for ready instances go first.
-    const asks = (list: readonly Wish[]) => (list.some(({ min }) => min > 0) ? 0 : 1);
-    const ordered = [...wishes].sort(([, a], [, b]) => asks(a) - asks(b));
+    const asks = (list: readonly Demand[]) => (list.some(({ min }) => min > 0) ? 0 : 1);
+    const ordered = [...demands].sort(([, a], [, b]) => asks(a) - asks(b));
     for (const [i, [member, list]] of ordered.entries()) {
       await this.#take(member, list);
       if (i % TAKEN_AT_ONCE === TAKEN_AT_ONCE - 1) await nextTurn();
     }
   }
 
-  async #take(member: string, wishes: readonly Wish[]): Promise<void> {
-    const before = this.#wishes.get(member) ?? [];
-    if (wishes.length === 0) this.#wishes.delete(member);
-    else this.#wishes.set(member, wishes);
-    for (const wish of before) this.#count(wish, -1);
-    for (const wish of wishes) this.#count(wish, 1);
-    for (const wish of wishes) await this.#readAhead(wish);
-    for (const { tenant, key } of [...before, ...wishes]) {
+  async #take(member: string, demands: readonly Demand[]): Promise<void> {
+    const before = this.#demands.get(member) ?? [];
+    if (demands.length === 0) this.#demands.delete(member);
+    else this.#demands.set(member, demands);
+    for (const demand of before) this.#count(demand, -1);
+    for (const demand of demands) this.#count(demand, 1);
+    for (const demand of demands) await this.#readAhead(demand);
+    for (const { tenant, key } of [...before, ...demands]) {
       const program = this.#read.get(`${tenant}/${key}`);
       if (!program || this.#closed) continue;
       const served = this.#served.get(`${tenant}/${key}`);
@@ -127,7 +133,7 @@ export class Service {
   }
 
   /** Adds a served version (sign 1), or takes it away (-1). */
-  #count({ tenant, key, min }: Wish, sign: 1 | -1): void {
+  #count({ tenant, key, min }: Demand, sign: 1 | -1): void {
     const name = `${tenant}/${key}`;
     const known = this.#served.get(name) ?? { versions: 0, min: 0 };
     const versions = known.versions + sign;
@@ -135,7 +141,7 @@ export class Service {
     else this.#served.set(name, { versions, min: known.min + sign * min });
   }
 
-  async #readAhead({ tenant, componentHash, key, memoryMb, min }: Wish): Promise<void> {
+  async #readAhead({ tenant, componentHash, key, memoryMb, min }: Demand): Promise<void> {
     const name = `${tenant}/${key}`;
     if (this.#closed || this.#read.has(name) || (min === 0 && this.#read.size >= MAX_PREPARED)) return;
     // A program that cannot be read fails at its first invocation with the reason; the other programs continue.
@@ -150,7 +156,7 @@ export class Service {
     if (!this.#closed) this.#options.onError(error);
   }
 
-  #wishesOf(found: DeployedFunction | null): readonly Wish[] {
+  #demandsOf(found: DeployedFunction | null): readonly Demand[] {
     if (found === null) return [];
     return servedVersions(found).map(({ tenant, manifest, componentHash }) => {
       const { memoryMb } = resolveLimits(manifest, this.#options.limits);

@@ -10,7 +10,7 @@ import { folderUse } from './tree-use.ts';
 
 /** Compiled code that confined processes load instead of compiling their sources. */
 export interface CodeCache {
-  /** Folder that confined processes read. Until it is filled, it is missing, and their starts take longer. */
+  /** Folder that confined processes read. The folder is missing until it is filled; until then, their starts take longer. */
   readonly directory: string;
   /** Resolves once the folder is there, or the run that fills it has failed. */
   readonly filled: Promise<void>;
@@ -29,11 +29,11 @@ export interface CodeCacheOptions {
   readonly folder: string;
   readonly code: ProgramCode;
   readonly layers: Layers;
-  /** Ends the runs that fill it, and the checks. */
+  /** Ends the runs that fill the folder, and the checks. */
   readonly signal: AbortSignal;
   /** Takes the errors of runs and checks. No such error stops confined processes. */
   readonly onError: (error: unknown) => void;
-  /** Interval of the checks that it is there, which also mark it as used; a day by default. */
+  /** Interval of the checks that the folder is there, which also mark it as used; a day by default. */
   readonly checkMs?: number;
 }
 
@@ -43,7 +43,7 @@ const KEPT_MS = 3 * DAY_MS;
 const LIMITS = { timeoutMs: 120_000, memoryMb: 512 };
 /** Age of an unfinished folder at which the run that fills it has ended or was killed with its starter. */
 const UNFINISHED_MS = 5 * LIMITS.timeoutMs;
-/** More files than the sources of a program become. */
+/** Bound on the files that the compiled code of one program takes. */
 const MAX_NAMES = 10_000;
 
 /**

@@ -104,7 +104,7 @@ export class RunTrace {
       ...(gpuMs !== undefined && { 'pie.usage.gpu_ms': gpuMs }),
       ...(kvPagesPeak !== undefined && { 'pie.usage.kv_pages_peak': kvPagesPeak }),
     });
-    // The invocation that waits for a person goes on in another run.
+    // An invocation that waits for a person goes on in another run.
     if (code !== 'ok' && code !== 'waiting') {
       this.#invocation.setAttribute('error.type', code);
       this.#invocation.setStatus({ code: SpanStatusCode.ERROR, message });

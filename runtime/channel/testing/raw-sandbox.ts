@@ -7,6 +7,9 @@ import { MessageWriter } from '../value-writer.ts';
 /** A sandbox under the control of an attacker: it sends the frames that a test asks for. */
 export class RawSandbox {
   readonly lanes: Lane[] = [];
+  /** Payloads of the openings and of the closes. */
+  readonly openings: Buffer[] = [];
+  readonly closes: Buffer[] = [];
   readonly #opened: (() => void)[] = [];
 
   constructor(stream: Duplex) {
@@ -15,13 +18,16 @@ export class RawSandbox {
       unknown: (number, kind) => {
         if (kind !== KIND.open) return null;
         const lane: Lane = channel.open(number, {
-          message: () => {
+          message: (_kind, payload) => {
             if (this.lanes.includes(lane)) return;
+            this.openings.push(payload);
             this.lanes.push(lane);
             for (const wake of this.#opened.splice(0)) wake();
           },
-          signal: (signal) => {
-            if (signal === KIND.close) lane.closed();
+          signal: (signal, payload) => {
+            if (signal !== KIND.close) return;
+            this.closes.push(Buffer.from(payload));
+            lane.closed();
           },
         });
         return lane;

@@ -100,10 +100,12 @@ function parseUrl(text: string, base: URL | undefined, grants: Grants): Outcome<
     return invalid('the URL contains a user or password; send an authorization header instead');
   }
   if (grants.hosts.some((pattern) => hostMatches(pattern, url))) return ok(url);
-  const who = base
+  const problem = base
     ? `a redirect leads to ${url.host}, a host that the function was not granted`
     : `the function was not granted requests to ${url.host}`;
-  return err(handlerError('unsupported', `${who}: the manifest must list it ("grants": {"hosts": ["${url.host}"]})`));
+  return err(
+    handlerError('unsupported', `${problem}: the manifest must list it ("grants": {"hosts": ["${url.host}"]})`),
+  );
 }
 
 function parseHeaders(headers: Request['headers']): Outcome<Record<string, string[]>> {

@@ -143,7 +143,7 @@ export class DurableCopies {
     return this.#records.forgotten(name, host, removal);
   }
 
-  /** The tenant's copies that count. Ends others, of names that an older runtime has removed or saved anew. @throws StoreError */
+  /** The tenant's copies that count. Drops copies of names that an older runtime has removed or saved again. @throws StoreError */
   async #current(tenant: string): Promise<readonly { readonly name: OwnedName; readonly copy: DurableCopy }[]> {
     const { copies } = await this.#records.list(tenant, '');
     const owners = await Promise.all(copies.map(({ name }) => this.#owners.of(name)));

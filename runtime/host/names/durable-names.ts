@@ -19,7 +19,7 @@ import {
 } from './used-name.ts';
 
 /** Attempts of one import to map a copy: a fetched copy may have to give way to others before it is mapped. */
-const MAX_FETCHES = 3;
+export const MAX_FETCHES = 3;
 
 /** The error for a copy that had to give way before it was mapped. */
 export const GONE = handlerError(

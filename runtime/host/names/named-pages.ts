@@ -6,7 +6,7 @@ import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
 import type { NameOwner } from '#scheduler/exports/owners.ts';
 import { ask, fromStore } from '../ask.ts';
 import { answered, carry, LATE } from './carry.ts';
-import { bringCopy, finishRemoval, GONE, listCopies, removeCopy } from './durable-names.ts';
+import { bringCopy, finishRemoval, GONE, listCopies, MAX_FETCHES, removeCopy } from './durable-names.ts';
 import type { OtherSide, Side } from './other-hosts.ts';
 import type { Place } from './shared-names.ts';
 import {
@@ -396,12 +396,11 @@ async function finishNamed(used: UsedName, removal: Removal): Promise<void> {
 
 /** Removals that one list of names finishes. */
 const MAX_FINISHED = 32;
-/** Transfers of one import: a copy may have to give way to others before it is mapped. */
-const MAX_FETCHES = 3;
 const STOOD_STILL = handlerError(
   'unavailable',
   'the transfer from another GPU host stood still for too long; try again',
 );
+
 /** Makes a call at another host, which owns a name. */
 async function callAt<T>(
   { inferlet, queue, name }: UsedName,

@@ -22,8 +22,8 @@ interface Open {
 }
 
 /**
- * One inferlet's side of GPU hosts that it does not run on, for names that these own. The loss of such a host takes nothing from the inferlet
- * but locks.
+ * One inferlet's side of GPU hosts that it does not run on, for names that those hosts own. The loss of such a host costs the inferlet
+ * nothing but locks.
  */
 export class OtherHosts {
   readonly #options: () => InferletOptions;

@@ -339,10 +339,10 @@ async function nameFolder(
   names: FolderNames,
   attempt: <T>(work: () => Promise<T>) => Promise<T>,
 ): Promise<string> {
-  const made = randomBytes(16).toString('hex');
-  await attempt(() => makeFolder(path.join(directory, made)));
-  const noted = await names.nameFolder(made);
-  if (noted !== made) await attempt(() => fs.rmdir(path.join(directory, made)));
+  const own = randomBytes(16).toString('hex');
+  await attempt(() => makeFolder(path.join(directory, own)));
+  const noted = await names.nameFolder(own);
+  if (noted !== own) await attempt(() => fs.rmdir(path.join(directory, own)));
   return noted;
 }
 

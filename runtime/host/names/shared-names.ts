@@ -119,8 +119,8 @@ export class SharedNames {
       const isOwn = other.host === own.name;
       const refused =
         (isOwn ? null : await this.#refusal(name, other, has)) ??
-        // The entry is of `own`, which has just stored the name. A KV file may replace its earlier content. A host refuses an export under a name that
-        // it has. This save succeeded, so `own` no longer has the export of the entry. With an entry of the present process, a removal or another save
+        // The entry is of `own`, which has just stored the name. A KV file may replace its earlier content. A host refuses an export under a
+        // name that it has, so `own` no longer has the export of the entry. With an entry of the present process, a removal or another save
         // is under way. With an entry of an earlier process, the host has lost the export, and a durable copy may be left.
         (isOwn && (name.kind === 'file' || other.hostId === mine.hostId) ? null : await this.#copyRefusal(name, other));
       if (refused) return refused;

@@ -1,4 +1,4 @@
-import { err, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 
 /** Transfers of one tenant, and of all, at once: each has two pieces in memory. */
 const MAX_TENANT = 2;
@@ -71,13 +71,13 @@ export class TransferTurns {
   }
 
   #turn(tenant: string, signal: AbortSignal) {
-    return new Promise<ReturnType<typeof handlerError> | null>((resolve) => {
-      const end = (why: ReturnType<typeof handlerError> | null): void => {
+    return new Promise<HandlerError | null>((resolve) => {
+      const end = (why: HandlerError | null): void => {
         clearTimeout(timer);
         signal.removeEventListener('abort', aborted);
         resolve(why);
       };
-      const leave = (why: ReturnType<typeof handlerError>): void => {
+      const leave = (why: HandlerError): void => {
         const queue = this.#waiting.get(tenant);
         queue?.delete(waiting);
         if (queue?.size === 0) this.#waiting.delete(tenant);
