@@ -83,7 +83,7 @@ suite('the memory and time of an instance are bounded', () => {
       new Map([
         ['own', await wat(`(module (memory 1) (memory 3 5) ${grow(0)} ${grow(1)})`)],
         ['fixed', await wat('(module (memory (export "fixed") 2))')],
-        ['grown by another', await wat('(module (memory (export "shared") 2))')],
+        ['grown by another', await wat('(module (memory (export "shared") (export "again") 2))')],
         ['the other', await wat(`(module (import "env" "shared" (memory 1)) ${grow(0)})`)],
       ]),
       new Map(),
