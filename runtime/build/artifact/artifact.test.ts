@@ -95,6 +95,13 @@ suite('the memory and time of an instance are bounded', () => {
     );
   });
 
+  test('tables by their number and their elements together', async () => {
+    const prepare = async (tables: string) =>
+      prepareCoreModules(new Map([['one', await wat(`(module ${tables})`)]]), new Map(), 1);
+    await assert.rejects(prepare('(table 1 funcref)'.repeat(101)), /it has 101 tables; 100 is the limit/);
+    await assert.rejects(prepare('(table 65536 funcref) (table 1 funcref)'), /tables have 65537 elements; 65536 is/);
+  });
+
   test('tables by their largest size', async () => {
     const body =
       '(loop $more (br_if $more (i32.ge_s (table.grow $t (ref.null func) (i32.const 100)) (i32.const 0)))) (local.set $result (table.size $t))';
