@@ -18,6 +18,7 @@ import { buildArtifact } from './build.ts';
 import { prepareCoreModules } from './core-modules.ts';
 import { MAX_COMPONENT_BYTES } from './kind.ts';
 import { makeArtifact } from './make.ts';
+import { runArtifactStage } from './stage.ts';
 
 let store = '';
 before(async () => {
@@ -294,6 +295,11 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     );
     const bytes = await importing('pie:inferlet/runtime@0.1.0', 'random', '(param i32 i32) (result i32)')(wit);
     await assert.rejects(makeArtifact(bytes, join(store, 'large'), { memoryPages: 64 }), /a type is too large/);
+  });
+
+  test('a number of memory pages that is none', async () => {
+    for (const pages of ['many', '-1', '1.5', '65537', '12x'])
+      await assert.rejects(runArtifactStage('none.wasm', store, pages), /is no number of memory pages/);
   });
 
   test('in the build process, without files left in the store', async () => {
