@@ -1,4 +1,5 @@
 import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
 import { packageFolders } from '#infra/install.ts';
 import {
   type ConfinedLimits,
@@ -10,7 +11,7 @@ import {
   type ProgramCode,
   runConfined,
 } from '../sandboxes/index.ts';
-import { BuildError, type BuildFailure } from './outcome.ts';
+import { BUILD_CODES, BuildError, type BuildFailure, type Diagnostic } from './outcome.ts';
 
 /** Program that runs in the child. */
 const MAIN = fileURLToPath(new URL('main.ts', import.meta.url));
@@ -59,12 +60,33 @@ export async function runStage<T extends { readonly ok: true }>(
       throw error instanceof LimitPassed ? tooMuch(error, limits) : error;
     },
   );
-  const last = ended.output.trimEnd().split('\n').at(-1) ?? '';
-  if (!isAnswer(last)) throw crashed(ended);
-  return JSON.parse(last) as T | BuildFailure;
+  const answer = answerIn<T>(ended.output.trimEnd().split('\n').at(-1) ?? '');
+  if (answer === null) throw crashed(ended);
+  return answer;
 }
 
 const isAnswer = (line: string): boolean => line.startsWith('{"ok":');
+
+const diagnosticSchema: z.ZodType<Diagnostic> = z.strictObject({
+  ...{ file: z.string(), line: z.int(), column: z.int(), text: z.string(), source: z.string() },
+});
+const failureSchema = z.strictObject({
+  ...{ ok: z.literal(false), code: z.enum(BUILD_CODES), message: z.string(), hint: z.string() },
+  diagnostics: z.array(diagnosticSchema).optional(),
+});
+
+/** The answer in a line of the child; null for any other line. The child has read untrusted bytes, which may have taken it over. */
+export function answerIn<T extends { readonly ok: true }>(line: string): T | BuildFailure | null {
+  if (!isAnswer(line)) return null;
+  try {
+    const answer = JSON.parse(line) as T | BuildFailure;
+    if (answer.ok === true) return answer;
+    const { diagnostics, ...failure } = failureSchema.parse(answer);
+    return { ...failure, ...(diagnostics && { diagnostics }) };
+  } catch {
+    return null;
+  }
+}
 
 /** Compilers need the PATH to find each other, and a writable folder for temporary files. */
 function toolEnvironment([folder]: readonly string[]): Readonly<Record<string, string>> {

@@ -16,16 +16,25 @@ const USAGE = `usage: main.ts component SOURCE OUT.wasm [--store DIR] [--json]
        main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
        main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]`;
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    json: { type: 'boolean', default: false },
-    store: { type: 'string' },
-    input: { type: 'string' },
-    'memory-pages': { type: 'string' },
-  },
-});
+const { values, positionals } = readArguments();
 const [stage, input, output] = positionals;
+
+function readArguments() {
+  try {
+    return parseArgs({
+      allowPositionals: true,
+      options: {
+        json: { type: 'boolean', default: false },
+        store: { type: 'string' },
+        input: { type: 'string' },
+        'memory-pages': { type: 'string' },
+      },
+    });
+  } catch (error) {
+    console.error(`${(error as Error).message}\n${USAGE}`);
+    process.exit(2);
+  }
+}
 
 async function run(from: string, to: string): Promise<{ readonly ok: true; readonly summary: string }> {
   if (stage === 'component') {

@@ -1,12 +1,14 @@
-/** Reason that a build was refused or failed; the gateway answers these codes unchanged. */
-export type BuildCode =
-  | 'not-wasm'
-  | 'core-module'
-  | 'wrong-world'
-  | 'component-too-large'
-  | 'unsupported-component'
-  | 'build-failed'
-  | 'build-timeout';
+/** Reasons that a build was refused or failed; the gateway answers these codes unchanged. */
+export const BUILD_CODES = [
+  'not-wasm',
+  'core-module',
+  'wrong-world',
+  'component-too-large',
+  'unsupported-component',
+  'build-failed',
+  'build-timeout',
+] as const;
+export type BuildCode = (typeof BUILD_CODES)[number];
 
 /** One fault in a source file. Lines and columns count from 1. */
 export interface Diagnostic {

@@ -45,7 +45,7 @@ suite('files that a build left', () => {
     assert.equal(await readArtifactAsItIs(folder, 'long'), null);
   });
 
-  test('only the files of an artifact are taken, and not too many bytes', FOREVER, async () => {
+  test('only the files of an artifact are taken, not too many bytes, and none through a link', FOREVER, async () => {
     const [from, to] = [join(folder, 'from'), join(folder, 'to')];
     const leave = async (bytes: number) => {
       await Promise.all([from, to].map((path) => rm(path, { recursive: true, force: true })));
@@ -64,6 +64,11 @@ suite('files that a build left', () => {
     await rm(join(from, TYPE_FILE));
     await symlink('/dev/zero', join(from, TYPE_FILE));
     await assert.rejects(takeArtifactFiles(from, to), /package\.json of the artifact is not a regular file/);
+    const [link, other] = [join(folder, 'linked'), join(folder, 'other')];
+    await leave(0);
+    await symlink(from, link);
+    await assert.rejects(takeArtifactFiles(link, other), /the artifact is not a folder/);
+    assert.ok((await readdir(from)).includes(META_FILE));
   });
 
   test('folders that are nested beyond the longest path are removed', FOREVER, async () => {

@@ -105,9 +105,11 @@ async function readMeta(directory: string): Promise<ArtifactMeta> {
 /**
  * Moves the files of an artifact from the folder `from`, which an untrusted process wrote, to the new folder `to`. Other files stay behind.
  *
- * @throws Error when a file of the artifact is missing or not a regular file, or when they have too many bytes
+ * @throws Error when `from` is a link, a file of the artifact is missing or not a regular file, or the files have too many bytes
  */
 export async function takeArtifactFiles(from: string, to: string): Promise<void> {
+  // Through a link, the files of another artifact would be moved.
+  if (!(await lstat(from)).isDirectory()) throw new Error('the artifact is not a folder');
   const { coreModules } = await readMeta(from);
   await mkdir(to);
   let left = MAX_ARTIFACT_BYTES;

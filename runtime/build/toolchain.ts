@@ -34,7 +34,7 @@ function hashOf(...parts: readonly (string | Uint8Array)[]): string {
   return hash.digest('hex').slice(0, 16);
 }
 
-/** Version of an installed package, from the nearest package.json of that name above its entry. */
+/** Version of an installed package, in the nearest node_modules folder that has it. */
 function versionOf(name: string): string {
   const require = createRequire(import.meta.url);
   for (const folder of require.resolve.paths(name) ?? []) {

@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 import type { GrammarAccount } from './account.ts';
 import { Matcher } from './matcher.ts';
 import type { Answer } from './messages.ts';
@@ -46,6 +47,7 @@ export class Grammar {
   #readyIn: WorkerLink | undefined;
   #holders = 0;
   #failure: HandlerError | undefined;
+  #isForgotten = false;
 
   constructor(job: GrammarJob) {
     this.job = job;
@@ -66,7 +68,7 @@ export class Grammar {
 
   release(): void {
     this.#holders -= 1;
-    if (this.#holders === 0) this.job.onUnused();
+    if (this.#holders === 0 && !this.#isForgotten) this.job.onUnused();
   }
 
   /** Runs `ask` in a worker that has compiled the grammar; `asker` pays for a compilation if one is needed. Never rejects. */
@@ -87,12 +89,13 @@ export class Grammar {
       }
       return err(handlerError('unavailable', `the grammar worker ended again and again (${reason}); try again later`));
     } catch (error) {
-      return err(handlerError('internal', `grammar: ${error instanceof Error ? error.message : String(error)}`));
+      return err(handlerError('internal', `the grammar failed: ${unexpected(error)}`));
     }
   }
 
-  /** Frees the worker's memory of the grammar. */
+  /** Frees the worker's memory of the grammar. A holder that comes afterwards does not make it known again. */
   forget(): void {
+    this.#isForgotten = true;
     void this.#link?.request({ kind: 'forget', grammar: this.job.id }, this.job.deadlines.operationMs);
   }
 
@@ -102,6 +105,7 @@ export class Grammar {
     if (!compiled) {
       compiled = this.#compile(link, asker);
       this.#compiled.set(link, compiled);
+      compiled.catch(() => this.#compiled.delete(link));
     }
     const reply = await compiled;
     return reply.tag === 'ok' ? ask(link, follows) : reply;

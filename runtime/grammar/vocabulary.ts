@@ -22,7 +22,7 @@ const TOKENS_PER_TURN = 2000;
 const packed = new WeakMap<Tokenizer, Map<number, Promise<Vocabulary>>>();
 let lastId = 0;
 
-/** The vocabulary of a model of `size` tokens; made once. */
+/** The vocabulary of a model of `size` tokens; made once, unless it fails. */
 export function vocabularyOf(tokenizer: Tokenizer, size: number): Promise<Vocabulary> {
   const sizes = packed.get(tokenizer) ?? new Map<number, Promise<Vocabulary>>();
   packed.set(tokenizer, sizes);
@@ -30,6 +30,7 @@ export function vocabularyOf(tokenizer: Tokenizer, size: number): Promise<Vocabu
   if (!vocabulary) {
     vocabulary = pack(tokenizer, size);
     sizes.set(size, vocabulary);
+    vocabulary.catch(() => sizes.delete(size));
   }
   return vocabulary;
 }

@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import { packagePaths } from '#infra/install.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 import { patientTimer } from '../patient-timer.ts';
 import { startConfinedThread, type Thread } from '../sandboxes/index.ts';
 import type { Answer, Request, Sent } from './messages.ts';
@@ -210,8 +211,5 @@ function crash(error: unknown): HandlerError {
   if (error instanceof Error && 'code' in error && error.code === 'ERR_WORKER_OUT_OF_MEMORY') {
     return handlerError('limit-exceeded', 'the grammar takes too much memory; use a smaller one');
   }
-  return handlerError(
-    'internal',
-    `the grammar worker failed: ${error instanceof Error ? error.message : String(error)}`,
-  );
+  return handlerError('internal', `the grammar worker failed: ${unexpected(error)}`);
 }

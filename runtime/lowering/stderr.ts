@@ -46,8 +46,8 @@ export function stderrStub(guest: Guest, module: string, name: string): WebAssem
     case '[method]output-stream.blocking-write-and-flush':
       return (_stream: number, pointer: number, length: number, result: number) => {
         begin();
-        const bytes = guest.listU8(pointer, length);
-        if (guest.stderr.length < MAX_STDERR) guest.stderr += new TextDecoder().decode(bytes).slice(0, MAX_STDERR);
+        const bytes = guest.listU8(pointer, length).subarray(0, MAX_STDERR - guest.stderr.length);
+        guest.stderr += new TextDecoder().decode(bytes);
         guest.u8[guest.range(result, 12, 4)] = 0;
       };
     case '[method]output-stream.blocking-flush':

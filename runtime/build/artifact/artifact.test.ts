@@ -18,6 +18,7 @@ import { buildArtifact } from './build.ts';
 import { prepareCoreModules } from './core-modules.ts';
 import { MAX_COMPONENT_BYTES } from './kind.ts';
 import { makeArtifact } from './make.ts';
+import { runArtifactStage } from './stage.ts';
 
 let store = '';
 before(async () => {
@@ -83,7 +84,7 @@ suite('the memory and time of an instance are bounded', () => {
       new Map([
         ['own', await wat(`(module (memory 1) (memory 3 5) ${grow(0)} ${grow(1)})`)],
         ['fixed', await wat('(module (memory (export "fixed") 2))')],
-        ['grown by another', await wat('(module (memory (export "shared") 2))')],
+        ['grown by another', await wat('(module (memory (export "shared") (export "again") 2))')],
         ['the other', await wat(`(module (import "env" "shared" (memory 1)) ${grow(0)})`)],
       ]),
       new Map(),
@@ -93,6 +94,13 @@ suite('the memory and time of an instance are bounded', () => {
       prepared.map(({ module }) => module.memoryPages),
       [[11, 5], [2], [12], []],
     );
+  });
+
+  test('tables by their number and their elements together', async () => {
+    const prepare = async (tables: string) =>
+      prepareCoreModules(new Map([['one', await wat(`(module ${tables})`)]]), new Map(), 1);
+    await assert.rejects(prepare('(table 1 funcref)'.repeat(101)), /it has 101 tables; 100 is the limit/);
+    await assert.rejects(prepare('(table 65536 funcref) (table 1 funcref)'), /tables have 65537 elements; 65536 is/);
   });
 
   test('tables by their largest size', async () => {
@@ -287,6 +295,11 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     );
     const bytes = await importing('pie:inferlet/runtime@0.1.0', 'random', '(param i32 i32) (result i32)')(wit);
     await assert.rejects(makeArtifact(bytes, join(store, 'large'), { memoryPages: 64 }), /a type is too large/);
+  });
+
+  test('a number of memory pages that is none', async () => {
+    for (const pages of ['many', '-1', '1.5', '65537', '12x'])
+      await assert.rejects(runArtifactStage('none.wasm', store, pages), /is no number of memory pages/);
   });
 
   test('in the build process, without files left in the store', async () => {

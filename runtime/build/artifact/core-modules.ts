@@ -75,9 +75,9 @@ function spareMemory(memories: readonly DefinedMemory[], memoryPages: number): n
 /** Elements above its minimum for each table. */
 function spareElements(minima: readonly number[]): number {
   const total = sum(minima);
-  if (minima.length > MAX_TABLES || total > MAX_TABLE_ELEMENTS) {
+  if (minima.length > MAX_TABLES) throw unsupported(`it has ${minima.length} tables; ${MAX_TABLES} is the limit`);
+  if (total > MAX_TABLE_ELEMENTS)
     throw unsupported(`its tables have ${total} elements; ${MAX_TABLE_ELEMENTS} is the limit`);
-  }
   return Math.floor((MAX_TABLE_ELEMENTS - total) / Math.max(1, minima.length));
 }
 

@@ -1,12 +1,13 @@
 import { z } from 'zod';
 import type { ArtifactMeta } from './artifact.ts';
+import { MAX_MEMORY_PAGES } from './defaults.ts';
 
 const sha256Hex = z.string().regex(/^[0-9a-f]{64}$/);
 /** Name of a file in the artifact's folder; it cannot be a path that leads out of the folder. */
 const fileName = z.string().regex(/^[A-Za-z0-9][\w.-]{0,99}$/);
 const milliseconds = z.number().min(0);
 const bytes = z.int().min(0);
-const pages = z.int().min(0).max(65_536);
+const pages = z.int().min(0).max(MAX_MEMORY_PAGES);
 
 /** Validates an artifact's description: a process with untrusted input wrote it. */
 export const artifactMetaSchema: z.ZodType<ArtifactMeta> = z.strictObject({

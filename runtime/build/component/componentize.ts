@@ -7,7 +7,7 @@ import type { Bundle } from './bundle.ts';
 import { writeContract } from './contract.ts';
 import { slim } from './slim.ts';
 
-/** Name that the engine gives the bundle in stack traces. */
+/** A place in the bundle, as the engine's stack traces write it. */
 const PLACE = /componentize-qjs:user\.js:(\d+):(\d+)/;
 
 /**

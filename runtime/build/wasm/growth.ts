@@ -14,7 +14,7 @@ export interface DefinedMemory {
 interface Module {
   readonly defined: readonly number[];
   /** Names of the module's memories, by index: import names of imported memories, export names of defined ones. */
-  readonly names: readonly (string | null)[];
+  readonly names: readonly (readonly string[])[];
   readonly imported: number;
   /** Indices of the memories that its code grows. */
   readonly grown: ReadonlySet<number>;
@@ -27,12 +27,14 @@ interface Module {
 export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] {
   const read = modules.map(readModule);
   const grownNames = new Set(
-    read.flatMap(({ names, imported, grown }) => names.filter((_, index) => index < imported && grown.has(index))),
+    read.flatMap(({ names, imported, grown }) =>
+      names.filter((_, index) => index < imported && grown.has(index)).flat(),
+    ),
   );
   return read.map(({ defined, names, imported, grown }) =>
     defined.map((min, index) => {
-      const name = names[imported + index] ?? null;
-      return { min, grows: grown.has(imported + index) || (name !== null && grownNames.has(name)) };
+      const grows = grown.has(imported + index) || names[imported + index]?.some((name) => grownNames.has(name));
+      return { min, grows: grows === true };
     }),
   );
 }
@@ -42,18 +44,18 @@ const MEMORY_KIND = 2;
 function readModule(bytes: Uint8Array): Module {
   const defined = readDefinitions(bytes).memories.map(({ min }) => min);
   const module = new WebAssembly.Module(bytes.slice());
-  const names: (string | null)[] = WebAssembly.Module.imports(module)
+  const names: string[][] = WebAssembly.Module.imports(module)
     .filter(({ kind }) => kind === 'memory')
-    .map(({ name }) => name);
+    .map(({ name }) => [name]);
   const imported = names.length;
   if (imported + defined.length === 0) return { defined, names, imported, grown: new Set() };
-  for (let i = 0; i < defined.length; i += 1) names.push(null);
+  for (let i = 0; i < defined.length; i += 1) names.push([]);
   const exports = new Reader(sectionBody(readSections(bytes), SECTION.export));
   for (let left = exports.u32(); left > 0; left -= 1) {
     const name = exports.name();
     const kind = exports.byte();
     const index = exports.u32();
-    if (kind === MEMORY_KIND && index >= imported) names[index] = name;
+    if (kind === MEMORY_KIND && index >= imported) names[index]?.push(name);
   }
   return { defined, names, imported, grown: grownIn(bytes) };
 }
