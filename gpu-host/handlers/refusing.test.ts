@@ -124,6 +124,15 @@ withWorkbench('what calls refuse', (handler) => {
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'invalid-argument');
   });
 
+  handler('a prompt longer than the context fails the calls that read its pages', async (b) => {
+    const own = b.pages(1);
+    const refused = b.fill(own, new Array<number>(97).fill(1));
+    const dependent = b.fill(own, [1, 2]);
+    assert.deepEqual([tagOf(await refused), tagOf(await dependent)], ['context-overflow', 'dependency-failed']);
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'context-overflow');
+    assert.equal(tagOf(await b.fill(own, [1, 2])), 'ok');
+  });
+
   handler('an unknown model and a closed queue answer every call', async (b) => {
     const lost = b.inferlet.createQueue('no-such-model');
     assert.equal(tagOf(await b.inferlet.synchronize(lost)), 'not-found');
