@@ -165,10 +165,15 @@ async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<Read
       opened.set(name, adapter);
     } catch (error) {
       if (!(error instanceof ModelError)) throw error;
-      fail(error.hint === undefined ? error.message : `${error.message} (${error.hint})`, error);
+      fail(reasonOf(error), error);
     }
   }
   return opened;
+}
+
+function reasonOf(error: Error): string {
+  const hint = error instanceof ModelError ? error.hint : undefined;
+  return hint === undefined ? error.message : `${error.message} (${hint})`;
 }
 
 type Held = Pick<FingerprintOptions, 'bits' | 'headBits' | 'precision'>;
@@ -275,6 +280,6 @@ function stopOnce(
 }
 
 main().catch((error: unknown) => {
-  console.error(error instanceof Error ? `gpu-host: ${error.message}` : error);
+  console.error(error instanceof Error ? `gpu-host: ${reasonOf(error)}` : error);
   process.exit(1);
 });
