@@ -290,9 +290,8 @@ export class GpuHostConnection {
         for (const listener of [...this.#readyListeners]) listener();
       },
       onStats: (id, json) => {
-        const waiter = this.#takeStats(id);
         this.#latest = JSON.parse(json) as GpuHostStats;
-        waiter?.resolve(this.#latest);
+        this.#takeStats(id)?.resolve(this.#latest);
       },
       onLost: (cause) => {
         clearTimeout(late);
