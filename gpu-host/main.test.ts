@@ -246,7 +246,10 @@ test('does not start with a model that it cannot compute, and says which models 
   const shape = JSON.parse(readFileSync(join(other, 'config.json'), 'utf8'));
   writeFileSync(join(other, 'config.json'), JSON.stringify({ ...shape, model_type: 'gpt2' }));
   const [model] = JSON.parse(readFileSync(config, 'utf8')).models;
-  assert.match(await refusalOf([{ ...model, source: `file:${other}` }]), /gpt2.*\(supported model types: llama, /);
+  assert.match(
+    await refusalOf([{ ...model, source: `file:${other}` }]),
+    /model "by-onnx": .*gpt2.*\(supported model types: llama, /,
+  );
 });
 
 test('does not start with an adapter that it cannot compute, and names the adapter and the reason', async () => {

@@ -210,7 +210,7 @@ export class GpuHostConnection {
   }
 
   /**
-   * The host's counters; `reset` resets them after reading, `modelsOnly` reads only the models.
+   * The host's counters; `reset` resets them after reading, `modelsOnly` leaves out tenants and the health of the process.
    * @throws Error when the host cannot be reached.
    */
   stats(options: StatsOptions = {}): Promise<GpuHostStats> {
