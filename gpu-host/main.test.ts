@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -222,31 +222,51 @@ test('persistent exports outlive a killed host, bit for bit; those of other weig
   await once(third.child, 'exit');
 });
 
-test('does not start with an adapter that it cannot compute, and names the adapter and the reason', async () => {
+/** The log of a process that does not start with these models. */
+async function refusalOf(models: unknown): Promise<string> {
   const settings = JSON.parse(readFileSync(config, 'utf8'));
+  writeFileSync(join(directory, 'other.json'), JSON.stringify({ ...settings, models }));
+  const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts')], {
+    env: { ...process.env, PIE_GPU_HOST_CONFIG: join(directory, 'other.json') },
+    stdio: ['pipe', 'ignore', 'pipe'],
+  });
+  children.push(child);
+  let said = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    said += text;
+  });
+  const [code] = await once(child, 'close');
+  assert.equal(code, 1);
+  return said;
+}
+
+test('does not start with a model that it cannot compute, and says which models it can', async () => {
+  const other = join(directory, 'gpt');
+  cpSync(join(directory, 'model'), other, { recursive: true });
+  const shape = JSON.parse(readFileSync(join(other, 'config.json'), 'utf8'));
+  writeFileSync(join(other, 'config.json'), JSON.stringify({ ...shape, model_type: 'gpt2' }));
+  const [model] = JSON.parse(readFileSync(config, 'utf8')).models;
+  assert.match(
+    await refusalOf([{ ...model, source: `file:${other}` }]),
+    /model "by-onnx": .*gpt2.*\(supported model types: llama, /,
+  );
+});
+
+test('does not start with an adapter that it cannot compute, and names the adapter and the reason', async () => {
   const adapter = join(directory, 'adapter', 'adapter_config.json');
   const file = JSON.parse(readFileSync(adapter, 'utf8'));
-  const reason = async (models: unknown): Promise<string> => {
-    writeFileSync(join(directory, 'other.json'), JSON.stringify({ ...settings, models }));
-    const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts')], {
-      env: { ...process.env, PIE_GPU_HOST_CONFIG: join(directory, 'other.json') },
-      stdio: ['pipe', 'ignore', 'pipe'],
-    });
-    children.push(child);
-    let said = '';
-    child.stderr.setEncoding('utf8').on('data', (text: string) => {
-      said += text;
-    });
-    const [code] = await once(child, 'close');
-    assert.equal(code, 1);
-    return said;
-  };
-  const model = settings.models[1];
+  const model = JSON.parse(readFileSync(config, 'utf8')).models[1];
   writeFileSync(adapter, JSON.stringify({ ...file, use_dora: true }));
-  assert.match(await reason([model]), /adapter "pirate" of the model "by-reference" \(file:.*"use_dora": DoRA is not/);
+  assert.match(
+    await refusalOf([model]),
+    /adapter "pirate" of the model "by-reference" \(file:.*"use_dora": DoRA is not/,
+  );
   writeFileSync(adapter, JSON.stringify(file));
   const adapters = [{ name: 'big', source: `file:${join(directory, 'adapter')}` }];
-  assert.match(await reason([{ ...model, adapters, adapterMemoryMb: 0 }]), /"big".*1 MiB do not fit adapter_memory_mb/);
+  assert.match(
+    await refusalOf([{ ...model, adapters, adapterMemoryMb: 0 }]),
+    /"big".*1 MiB do not fit adapter_memory_mb/,
+  );
 });
 
 test('ends when its supervisor is gone', async () => {

@@ -33,17 +33,17 @@ import { measuredSteps } from './telemetry/measure-steps.ts';
  * what only some configurations need, once it knows that it needs them: a small model takes less time to load than all of them.
  */
 async function main(): Promise<void> {
-  // From here on: loading can take minutes.
+  // Do this first: loading can take minutes.
   let stop = async (): Promise<void> => undefined;
   exitWithParent(() => stop());
   const { config, telemetry: settings, security } = await hostConfig();
   const startedMs = performance.now();
   const models: HostedModel[] = [];
-  // One after the other: memory bandwidth bounds loading, and a failure should name its model.
   const lost = new LostDevice();
-  for (const entry of config.models) models.push(await openModel(entry, config.kvDirectory, lost));
+  // Load one after the other: memory bandwidth bounds loading.
+  for (const entry of config.models) models.push(await named(entry.name, openModel(entry, config.kvDirectory, lost)));
   const encoders: HostedEncoder[] = [];
-  for (const entry of config.encoders) encoders.push(await openEncoder(entry));
+  for (const entry of config.encoders) encoders.push(await named(entry.name, openEncoder(entry)));
   const telemetry = await startTelemetry(settings, config.name, () => hostFamilies(host.stats(), config.name));
   const { tracer, vitals } = telemetry;
   const host = new GpuHost(models, { name: config.name, encoders, vitals, security, ...(tracer && { tracer }) });
@@ -165,10 +165,24 @@ async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<Read
       opened.set(name, adapter);
     } catch (error) {
       if (!(error instanceof ModelError)) throw error;
-      fail(error.hint === undefined ? error.message : `${error.message} (${error.hint})`, error);
+      fail(reasonOf(error), error);
     }
   }
   return opened;
+}
+
+/** Names the model in the error of one that cannot be loaded. */
+async function named<T>(name: string, loading: Promise<T>): Promise<T> {
+  try {
+    return await loading;
+  } catch (error) {
+    if (!(error instanceof ModelError)) throw error;
+    throw new Error(`the model "${name}": ${reasonOf(error)}`, { cause: error });
+  }
+}
+
+function reasonOf({ message, hint }: ModelError): string {
+  return hint === undefined ? message : `${message} (${hint})`;
 }
 
 type Held = Pick<FingerprintOptions, 'bits' | 'headBits' | 'precision'>;

@@ -192,7 +192,7 @@ export class Batcher {
     return this.#departure.expectsWithin(WATCH_MS, nowMs);
   }
 
-  /** True when no call but the batch's can go, and the policy waits for none. With `own`: when at most as many can go, whatever it waits for. */
+  /** True when only the batch's calls can go, and the policy waits for none. With `own`, that many others may be ready, whatever the policy does. */
   isAlone(nowMs: number, own?: number): boolean {
     if (this.waiting > (own ?? 0) || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
     return own !== undefined || !this.#departure.gathers(nowMs);

@@ -4,8 +4,8 @@ import type { BatchQueue } from './queue.ts';
 
 /**
  * Kinds of calls, by their use of the device.
- * A call that needs no step begins between two batches, since memory must not change under the device; amid a batch only an instant one that the
- * engine picks.
+ * A call that needs no step begins between two batches, since memory must not change under the device. Only instant calls that the engine picks
+ * begin during a batch.
  * - `instant`: needs no step (allocate, free, embed); may go on, for example on a disk, while later batches compute.
  * - `barrier`: instant, once every earlier call of its queue has completed (synchronize).
  * - `idle`: needs no step, and touches memory between two batches only (slot copies).

@@ -128,8 +128,8 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
       }
       const callRoom = maxCalls - calls - (longsLeft > 0 ? 1 : 0);
       const tokenRoom = maxTokens - tokens - (longsLeft > 0 ? reserve : 0);
-      const isUrgent = call === first && (!mustFit || call.tokens <= maxTokens);
-      if ((callRoom > 0 && call.tokens <= tokenRoom) || isUrgent) grant(call, call.tokens);
+      const goesAnyway = call === first && (!mustFit || call.tokens <= maxTokens);
+      if ((callRoom > 0 && call.tokens <= tokenRoom) || goesAnyway) grant(call, call.tokens);
     }
     const call = longs[nextLong++];
     if (!call) return;

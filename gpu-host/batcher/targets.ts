@@ -96,10 +96,10 @@ export class LatencyTurns {
     return aheadMs === 0 ? undefined : aheadMs > 0;
   }
 
-  /** Call with the calls that compute pages for others. A call that a pressing call waits for goes first, too. */
+  /** Makes each call press whose pages a pressing call awaits. */
   lend(awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>): void {
     for (const [call, waiting] of awaitedBy)
-      if (waiting.some((one) => this.#pressing.has(one))) this.#pressing.add(call);
+      if (waiting.some((waiter) => this.#pressing.has(waiter))) this.#pressing.add(call);
   }
 
   /** Call when the batch is made. */

@@ -104,7 +104,7 @@ export class ForwardCall extends DeviceCall {
     }
     const inputs = Array.from(inEmbeds, (address) => embeds.get(address));
     embeds.checkHeld(outEmbeds);
-    embeds.checkStateRoom(outEmbeds.length * this.model.backend.config.hiddenSize * 4);
+    this.#checkStateRoom();
     const plan = new ForwardPlan(pages, this.#request(inputs), this.model.backend.config);
     this.#inputs = inputs;
     return plan;
@@ -158,10 +158,19 @@ export class ForwardCall extends DeviceCall {
     return { kind: 'top', rows, topK: this.fusion.topK, states: true };
   }
 
+  #checkStateRoom(): void {
+    const { hiddenSize } = this.model.backend.config;
+    this.hostQueue.space.embeds.checkStateRoom(
+      this.operation.outEmbeds.length * hiddenSize * Float32Array.BYTES_PER_ELEMENT,
+    );
+  }
+
   #writeStates(plan: ForwardPlan): void {
     const { outEmbeds } = this.operation;
     const { hiddenSize } = this.model.backend.config;
     const first = plan.positions.length - outEmbeds.length;
+    // Other calls of the same step may have taken the room.
+    this.#checkStateRoom();
     let row = 0;
     for (const states of this.#states) {
       for (let at = 0; at < states.length; at += hiddenSize) {

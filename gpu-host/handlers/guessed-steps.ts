@@ -32,7 +32,7 @@ export interface EngineTurns {
   readonly spares: SparePages;
   /** Executes allocations that have come, if their pages were spared. */
   allocateSpared(): void;
-  /** Has the calls that can go, and the most that go together. */
+  /** The ready calls, and the limits of a batch. */
   readonly batcher: Pick<Batcher, 'ready' | 'limits'>;
   /** Takes a ready call into the batch under way. */
   adopt(call: HostCall): void;
@@ -96,8 +96,8 @@ export class GuessedSteps {
   }
 
   /**
-   * Hands a guessed step over, with the ready calls that join it, unless someone else wants the device; a call that comes later waits for it.
-   * `own` is that of `isAlone`.
+   * Hands a guessed step over, with the ready calls that join it, unless another call wants the device. Calls that come later wait for the step.
+   * @param own as for `isAlone`
    */
   handOver(rows: readonly NextStep[], own?: number): GuessedStep | undefined {
     if (rows.length === 0) return undefined;
@@ -176,7 +176,7 @@ export class GuessedSteps {
     }
   }
 
-  /** Hands over the step after a guessed one, unless someone else wants the device. All calls of the guessed one have come. */
+  /** Hands over the step after a guessed one, unless another call wants the device. All calls of the guessed one have come. */
   #goOn({ parts }: GuessedStep, own?: number): GuessedStep | undefined {
     // Before the rows are made: they may take frames.
     if (!this.#joining(parts.map(queueOf), own) || !parts.every(isSteady)) return undefined;
@@ -260,7 +260,7 @@ export class GuessedSteps {
   /**
    * Keeps the device idle until missing calls come, while no other call wants it. The device then need not compute them again, and their
    * inferlets keep sharing steps.
-   * @returns the number of calls of these inferlets that can go now; undefined when someone else wants the device
+   * @returns the number of calls of these inferlets that can go now; undefined when another call wants the device
    */
   async #linger(step: GuessedStep, awaited: Awaited): Promise<number | undefined> {
     const stepMs = step.endedMs - step.submittedMs;

@@ -1,17 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { Random } from '../backends/testing/scenario.ts';
-import {
-  byRun,
-  bySteps,
-  byThreeCalls,
-  type Guest,
-  inParts,
-  parting,
-  type Said,
-  TIE,
-  type Way,
-} from '../testing/decoding.ts';
+import { byRun, bySteps, byThreeCalls, inParts, parting, type Said, TIE, type Way } from '../testing/decoding.ts';
+import type { Guest } from '../testing/guest.ts';
 import { must, startTestHost, type TestHost, type TestHostOptions } from '../testing/host.ts';
 
 /*

@@ -36,12 +36,16 @@ export interface CallMaker {
 /** Makes the call of an operation. An invalid operation fails when its turn comes. */
 export function makeCall(queue: HostQueue, id: number, operation: QueuedOperation, maker: CallMaker): HostCall {
   const { context } = maker;
-  const why = refusal(operation, context.backend.config.contextLength);
-  if (why) return new RefusedCall(queue, id, why);
+  const limit = exceededLimit(operation);
+  // One call must not hold up the host, so its lists are not looked at.
+  if (limit !== undefined)
+    return new RefusedCall(queue, id, fault('invalid-argument', `a list in one call has more than ${limit} items`));
   switch (operation.op) {
     case 'step': {
       const { request } = operation;
       const outputs = { outPages: request.outPages, outEmbeds: NONE };
+      const overflow = contextOverflow(request.tokens.length, context.backend.config.contextLength);
+      if (overflow) return new RefusedCall(queue, id, overflow, outputs);
       return withAdapter(queue, id, request.adapter, outputs, maker, (hold) => {
         return new StepCall(queue, id, request, context, hold);
       });
@@ -125,11 +129,7 @@ function withAdapter(
   return call;
 }
 
-/** The error for an operation whose lists are too long to look at: one call must not hold up the host. */
-function refusal(operation: QueuedOperation, contextLength: number): CallFault | undefined {
-  const limit = exceededLimit(operation);
-  if (limit !== undefined) return fault('invalid-argument', `a list in one call has more than ${limit} items`);
-  const inputs = operation.op === 'step' ? operation.request.tokens.length : 0;
+function contextOverflow(inputs: number, contextLength: number): CallFault | undefined {
   if (inputs <= contextLength) return undefined;
   return fault('context-overflow', `${inputs} inputs in one call; the model's context has ${contextLength} tokens`);
 }

@@ -80,7 +80,7 @@ export class DeviceTime {
   }
 
   /**
-   * Divides the duration of one step among its parts by their tokens, at least one each. The shares are whole nanoseconds that add up to
+   * Divides the duration of one step among its parts by their tokens, of which each has at least one. The shares are whole nanoseconds that add up to
    * the duration, each within 1 of its exact value, since the running totals are rounded, not the shares.
    */
   spend<T>(ms: number, parts: readonly T[], tokensOf: (part: T) => number, payerOf: (part: T) => Payer): void {

@@ -7,8 +7,8 @@ import type { HostCall } from './call.ts';
 import type { ModelSpace } from './space.ts';
 
 /**
- * Time that the device does nothing although calls are held, before every family counts as one that waits: then the oldest with a held call
- * goes on. Long beside the time between a result and the next call, short beside a wait that an inferlet announces.
+ * Time for which the device may do nothing while calls are held. After it every family counts as waiting, and the oldest one with a held call
+ * goes on. Longer than the time between a result and the next call, shorter than most waits that inferlets announce.
  */
 const STALL_MS = 20;
 

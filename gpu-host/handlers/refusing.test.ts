@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
 import { InvalidInput } from '../backends/check.ts';
+import { hostBytes } from '../memory/host-bytes.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
@@ -122,6 +123,15 @@ withWorkbench('what calls refuse', (handler) => {
       shift: 0,
     });
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'invalid-argument');
+  });
+
+  handler('a prompt longer than the context fails the calls that read its pages', async (b) => {
+    const own = b.pages(1);
+    const refused = b.fill(own, new Array<number>(97).fill(1));
+    const dependent = b.fill(own, [1, 2]);
+    assert.deepEqual([tagOf(await refused), tagOf(await dependent)], ['context-overflow', 'dependency-failed']);
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'context-overflow');
+    assert.equal(tagOf(await b.fill(own, [1, 2])), 'ok');
   });
 
   handler('an unknown model and a closed queue answer every call', async (b) => {
@@ -264,6 +274,32 @@ test('when the device refuses a batch, only the invalid call and its dependents 
     'ok',
   ]);
   assert.equal(host.host.engines[0]!.stats.failedCalls, 2);
+  await inferlet.close();
+});
+
+test('forwards of one step share the room for states: one that finds too little fails, and takes none', async () => {
+  // A tenant alone has half, four states of 32 floats.
+  const bytes = hostBytes(16 << 20, 1024);
+  const batches: number[] = [];
+  const count = (backend: Backend): Backend =>
+    wrapBackend(backend, {
+      forward: (batch) => {
+        batches.push(batch.length);
+        return backend.forward(batch);
+      },
+    });
+  await using host = await startTestHost({ wrap: count, host: { bytes } });
+  const inferlet = (await host.connect()).openInferlet({ id: 'x', maxPages: 40, arrival: 1 });
+  const queues = [0, 1].map(() => inferlet.createQueue('tiny'));
+  for (const queue of queues) {
+    const embeds = must(inferlet.allocateEmbeds(queue, 3));
+    inferlet.send(queue, { op: 'embed-text', tokens: ids(1, 2, 3), positions: ids(0, 1, 2), embeds });
+    inferlet.send(queue, { op: 'forward', inPages: NONE, inEmbeds: embeds, outPages: NONE, outEmbeds: embeds });
+  }
+  const told = await Promise.all(queues.map(async (queue) => tagOf(await inferlet.synchronize(queue))));
+  assert.deepEqual(batches, [2]);
+  assert.deepEqual(told, ['ok', 'limit-exceeded']);
+  assert.equal(bytes.values.total, 3 * 32 * Float32Array.BYTES_PER_ELEMENT);
   await inferlet.close();
 });
 

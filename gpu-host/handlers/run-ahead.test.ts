@@ -128,6 +128,26 @@ test('a failed step fails its runs once, and the step behind it delivers to no r
   }
 });
 
+test('a run of a queue that is stopped ends after the steps under way', async () => {
+  const device = new SteppedDevice();
+  await using host = await startTestHost({ wrap: device.wrap });
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  const run = startRun(inferlet, queue, 5, 30);
+  await device.reaches(2);
+  inferlet.send(queue, { op: 'stop-queue' });
+  await connection.stats();
+  const ended = async (): Promise<string> => {
+    for (;;) {
+      const outcome = await run.next();
+      if (outcome.tag === 'err' || outcome.val.finished) return tagOf(outcome);
+    }
+  };
+  assert.equal(await device.endUntil(connection, ended()), 'cancelled');
+  assert.equal(device.batches.length, 2);
+});
+
 test('an engine that stops, or whose caller is gone, ends after the steps under way', async () => {
   const device = new SteppedDevice();
   await using host = await startTestHost({ wrap: device.wrap });

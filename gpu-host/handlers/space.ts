@@ -176,6 +176,10 @@ export class HostQueue {
     this.#isStopped = true;
   }
 
+  get isStopped(): boolean {
+    return this.#isStopped;
+  }
+
   /** @throws CallFault when the queue was stopped */
   checkGoesOn(): void {
     if (this.#isStopped) throw fault('cancelled', 'the inferlet has stopped the queue');

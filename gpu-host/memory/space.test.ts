@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { MAX_PAGE_ADDRESSES } from '../protocol/addresses.ts';
 import { handlerError } from '../protocol/errors.ts';
 import { bitCount, fillSlot } from './pool.ts';
 import type { PageSpace } from './space.ts';
@@ -64,6 +65,25 @@ test('a page whose contents were never computed fails its readers, until the fai
   space.fail(Uint32Array.of(1), handlerError('invalid-argument', 'bad token'), queue);
   space.failures.clear(queue);
   assert.equal(space.mapping(1).masked, 0);
+});
+
+test('an inferlet has a bounded number of addresses, also of pages that it shares or imports again and again', () => {
+  const kit = makeMemory({ pages: 2 });
+  const space = kit.open();
+  space.allocate(1, 1);
+  const snapshot = space.snapshot(Uint32Array.of(1));
+  space.share(new Uint32Array(MAX_PAGE_ADDRESSES - 2).fill(1), 2);
+  space.importSnapshot(MAX_PAGE_ADDRESSES, snapshot);
+  const past = MAX_PAGE_ADDRESSES + 1;
+  for (const more of [
+    () => space.importSnapshot(past, snapshot),
+    () => space.share(Uint32Array.of(1), past),
+    () => space.allocate(past, 1),
+  ])
+    assert.match(faultOf(more).error.val, /at most 1048576 page addresses/);
+  space.free(Uint32Array.of(2));
+  space.importSnapshot(past, snapshot);
+  assert.equal(space.heldPages, 1);
 });
 
 test('masks belong to the mapping', () => {

@@ -1,9 +1,10 @@
+import { MAX_PAGE_ADDRESSES, TOO_MANY_ADDRESSES } from '../protocol/addresses.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Contender } from './contender.ts';
 import { Failures } from './failures.ts';
 import type { FamilyName } from './family.ts';
-import { CallHeld, dependencyFault, fault } from './fault.ts';
+import { CallFault, CallHeld, dependencyFault, fault } from './fault.ts';
 import { KnownText } from './known-text.ts';
 import type { Page, PagePool } from './pool.ts';
 import type { PrefixTree } from './prefix/tree.ts';
@@ -158,7 +159,7 @@ export class PageSpace {
   }
 
   /**
-   * Claims `count` pages at `first`, `first + 1`, …, or takes `spare`, a page of `DeviceMemory.spare`, as the only one.
+   * Claims `count` pages at `first`, `first + 1`, …, or takes `spare`, a page of `DeviceMemory.takeSpare`, as the only one.
    * @throws CallFault `limit-exceeded` past the inferlet's limit or the pool, `terminated`; nothing is claimed then.
    */
   allocate(first: number, count: number, spare?: Page): void {
@@ -386,6 +387,7 @@ export class PageSpace {
   #checkNew(first: number, count: number): void {
     if (this.terminated !== undefined) throw fault('terminated', this.terminated);
     if (first + count > 0x1_0000_0000) throw fault('invalid-argument', 'page addresses past 2^32');
+    if (this.#mappings.size + count > MAX_PAGE_ADDRESSES) throw new CallFault(TOO_MANY_ADDRESSES);
     for (let i = 0; i < count; i++) {
       if (this.#mappings.has(first + i)) throw fault('invalid-argument', `page address ${first + i} is in use`);
     }

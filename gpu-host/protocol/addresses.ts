@@ -4,6 +4,13 @@ import { handlerError } from './errors.ts';
 export const ADDRESSES = 0x1_0000_0000;
 export const NO_ADDRESSES = handlerError('limit-exceeded', 'the inferlet has used up its addresses on this model');
 
+/** Maximum page addresses that an inferlet holds on one model: an address costs memory even when its page is shared. */
+export const MAX_PAGE_ADDRESSES = 1_048_576;
+export const TOO_MANY_ADDRESSES = handlerError(
+  'limit-exceeded',
+  `an inferlet can have at most ${MAX_PAGE_ADDRESSES} page addresses; free some first`,
+);
+
 /** The first of `count` unused page addresses; undefined when too few are left. */
 export function takePageAddresses(space: { nextPage: number }, count: number): number | undefined {
   const first = space.nextPage;

@@ -210,7 +210,7 @@ export class GpuHostConnection {
   }
 
   /**
-   * The host's counters; `reset` resets them after reading, `modelsOnly` reads only the models.
+   * The host's counters; `reset` resets them after reading, `modelsOnly` leaves out tenants and the health of the process.
    * @throws Error when the host cannot be reached.
    */
   stats(options: StatsOptions = {}): Promise<GpuHostStats> {
@@ -290,9 +290,8 @@ export class GpuHostConnection {
         for (const listener of [...this.#readyListeners]) listener();
       },
       onStats: (id, json) => {
-        const waiter = this.#takeStats(id);
         this.#latest = JSON.parse(json) as GpuHostStats;
-        waiter?.resolve(this.#latest);
+        this.#takeStats(id)?.resolve(this.#latest);
       },
       onLost: (cause) => {
         clearTimeout(late);

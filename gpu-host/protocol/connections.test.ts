@@ -5,6 +5,8 @@ import { test } from 'node:test';
 import { generate, startTestHost, tagOf } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
 import { GpuHostConnections } from './connections.ts';
+import { FRAME, type FrameKind } from './wire.ts';
+import { FrameWriter } from './words.ts';
 
 /** Longer than any test: a test that waits for it fails at the runner's limit. */
 const FOR_EVER_MS = 2 ** 30;
@@ -149,4 +151,31 @@ test('a connection on which no host says hello is tried again after its deadline
   });
   t.after(() => connection.close());
   assert.ok(connections > 1);
+});
+
+test('counters that cannot be read end the connection, and the call that asked for them', async (t) => {
+  await using host = await startTestHost();
+  const address = `${host.address}-f`;
+  const server = createServer((socket) => {
+    const writer = new FrameWriter();
+    const send = (kind: FrameKind, put: () => void) => {
+      writer.begin(kind);
+      put();
+      writer.end();
+      socket.write(writer.take());
+    };
+    send(FRAME.hello, () => writer.putText(JSON.stringify({ hostId: 'h', processId: 7, models: [], encoders: [] })));
+    socket.once('data', () =>
+      socket.once('data', () =>
+        send(FRAME.stats, () => {
+          writer.put(1);
+          writer.putText('no JSON');
+        }),
+      ),
+    );
+  }).listen(address);
+  t.after(() => server.close());
+  const connection = await GpuHostConnection.connect(address);
+  t.after(() => connection.close());
+  await assert.rejects(connection.stats(), /sent what cannot be read/);
 });

@@ -21,7 +21,7 @@ export interface Field<T> {
   put(writer: FrameWriter, value: T, kept: KeptList): void;
   /** @throws ProtocolFault */
   read(reader: WordReader, kept: KeptList): T;
-  /** The limit that a list in the value exceeds, or the list that the value asks for; undefined when there is none. */
+  /** The limit that a list in the value, or the list that the value asks for, exceeds; undefined when none does. */
   exceeds?(value: T): number | undefined;
   /** Number of addresses in the value. The host orders calls by their addresses. */
   addresses?(value: T): number;

@@ -197,7 +197,7 @@ export function aheadShare({ stepsAhead, batches }: Pick<ModelStats, 'stepsAhead
 export interface StatsOptions {
   /** Resets the counters after reading. */
   readonly reset?: boolean;
-  /** Reads only the models. */
+  /** Reads neither tenants nor the health of the process. */
   readonly modelsOnly?: boolean;
 }
 

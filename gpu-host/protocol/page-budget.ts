@@ -1,3 +1,4 @@
+import { MAX_PAGE_ADDRESSES, TOO_MANY_ADDRESSES } from './addresses.ts';
 import { type HandlerError, handlerError } from './errors.ts';
 
 /**
@@ -91,13 +92,9 @@ export class PageBudget {
     return undefined;
   }
 
-  /** Error when `count` more addresses cannot be made for shared pages: an address costs memory even when its page is shared. */
+  /** Error when `count` more addresses cannot be made for shared pages. */
   refuseShare(count: number): HandlerError | undefined {
-    if (this.#live.size + count <= MAX_ADDRESSES) return undefined;
-    return handlerError(
-      'limit-exceeded',
-      `an inferlet can have at most ${MAX_ADDRESSES} page addresses; free some first`,
-    );
+    return this.#live.size + count <= MAX_PAGE_ADDRESSES ? undefined : TOO_MANY_ADDRESSES;
   }
 
   allocate(first: number, count: number): void {
@@ -136,5 +133,3 @@ export class PageBudget {
     this.#shared?.add(this.#model, change);
   }
 }
-
-const MAX_ADDRESSES = 1_048_576;

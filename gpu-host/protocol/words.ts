@@ -9,7 +9,7 @@ import {
 } from './wire.ts';
 
 const utf8 = new TextEncoder();
-const text = new TextDecoder();
+const text = new TextDecoder('utf-8', { ignoreBOM: true });
 
 /**
  * Frames under construction: one growing buffer of words that holds any number of frames, each any number of entries.

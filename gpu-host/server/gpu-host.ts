@@ -110,7 +110,7 @@ export class GpuHost {
     return bound;
   }
 
-  /** Counters of all models; `reset` resets them after reading, `modelsOnly` reads only the models. */
+  /** Counters of all models and encoders; `reset` resets them after reading, `modelsOnly` leaves out tenants and the health of the process. */
   stats({ reset = false, modelsOnly = false }: StatsOptions = {}): GpuHostStats {
     const nowMs = performance.now();
     const stats: GpuHostStats = {

@@ -1,11 +1,6 @@
-import type { DeviceClient, RunHandle } from '../protocol/client.ts';
+import type { RunHandle } from '../protocol/client.ts';
+import type { Guest } from './guest.ts';
 import { GREEDY, must, NONE, range } from './host.ts';
-
-/** An inferlet with a queue on the only model. */
-export interface Guest {
-  readonly inferlet: DeviceClient;
-  readonly queue: number;
-}
 
 /** A greedily decoded text. */
 export interface Said {

@@ -1,6 +1,7 @@
 import type { DeviceClient, GpuHostConnection, InferletOptions } from '../protocol/client.ts';
 import { range } from './host.ts';
 
+/** An inferlet with a queue on the only model. */
 export interface Guest {
   readonly inferlet: DeviceClient;
   readonly queue: number;

@@ -9,4 +9,7 @@ export const u32 = fc.integer({ min: 0, max: 0xffffffff });
 export const i32 = fc.integer({ min: -0x80000000, max: 0x7fffffff });
 export const f32 = fc.float({ noNaN: true });
 export const list = fc.array(u32, { maxLength: 40 }).map((values) => Uint32Array.from(values));
-export const text = fc.string({ unit: 'grapheme', maxLength: 50 });
+export const text = fc.oneof(
+  { weight: 9, arbitrary: fc.string({ unit: 'grapheme', maxLength: 50 }) },
+  { weight: 1, arbitrary: fc.constant('\ufeffafter a byte order mark') },
+);
