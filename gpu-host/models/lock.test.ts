@@ -67,4 +67,17 @@ describe('withLock', () => {
     await utimes(file, longAgo, longAgo);
     assert.equal(await withLock(file, { pollMs: 5 }, async () => 'in'), 'in');
   });
+
+  it('fails when the lock of a dead process cannot be moved', async () => {
+    // The name fits a file system's 255 bytes with the suffix of a new lock, and not with that of a stale one.
+    const file = join(directory, 'x'.repeat(217));
+    await writeFile(file, JSON.stringify({ pid: 1, host: 'elsewhere', token: 'far' }));
+    await utimes(file, new Date(0), new Date(0));
+    await assert.rejects(
+      withLock(file, { signal: AbortSignal.timeout(5000) }, async () => 'in'),
+      {
+        code: 'ENAMETOOLONG',
+      },
+    );
+  });
 });

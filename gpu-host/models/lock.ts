@@ -81,8 +81,9 @@ async function removeStale(file: string, staleAfterMs: number): Promise<boolean>
   const taken = `${file}.stale-${randomUUID()}`;
   try {
     await rename(file, taken);
-  } catch {
-    return true;
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return true;
+    throw cause;
   }
   const got = await readHolder(taken);
   // This is another holder's lock: put it back, unless another process has taken the lock meanwhile.

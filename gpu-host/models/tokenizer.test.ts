@@ -280,6 +280,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
         { ...whole, model: { type: 'Nonsense' } },
         { ...whole, decoder: null },
         { ...whole, added_tokens: [{}] },
+        { ...whole, added_tokens: [{ id: 2 ** 31, content: '<far>' }] },
       ]) {
         await writeFile(join(broken, 'tokenizer.json'), JSON.stringify(json));
         await assert.rejects(

@@ -132,6 +132,10 @@ function build(
   const spellings = new Map(json.added_tokens.map(({ id, content }) => [id, content]));
   const knownIds = recognising.model?.vocab.length ?? 0;
   const vocabularySize = Math.max(knownIds, ids[0]?.vocab_size ?? 0);
+  if (vocabularySize > MAX_VOCABULARY) {
+    const what = `tokenizer.json: a vocabulary of ${vocabularySize} tokens; the limit is ${MAX_VOCABULARY}`;
+    throw new ModelError('malformed-tokenizer', what);
+  }
 
   const bytes: (Uint8Array | undefined)[] = new Array(vocabularySize);
   const tokenBytes = (id: number): Uint8Array => {
@@ -211,6 +215,8 @@ function build(
 }
 
 const NOTHING = new Uint8Array(0);
+/** Far above any real model, as in `config.ts`; one token of a huge id would make callers walk as many ids. */
+const MAX_VOCABULARY = 1 << 24;
 
 /** One encoder that recognises special tokens in text, and one that does not. They share the vocabulary, because it is large. */
 function createEncoders(json: z.infer<typeof tokenizerSchema>): {

@@ -17,6 +17,7 @@ import { type CudaAddon, type EngineHandle, type EngineOptions, loadAddon } from
 import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
 import { CudaError, fromAddon } from './errors.ts';
 import { createCudaBackend } from './index.ts';
+import { Deadline } from './waiting.ts';
 import { tensorPlaces } from './weights.ts';
 
 const POOL = { pageSize: 16, pageCount: 8 };
@@ -369,7 +370,8 @@ describe('a CUDA backend', () => {
     }
   });
 
-  test('more top tokens than the device finds are sorted in TypeScript, also with a token mask', async () => {
+  test('more top tokens than the device finds are sorted in TypeScript, also with a token mask', async (t) => {
+    const bounded = t.mock.method(Deadline.prototype, 'of');
     const wide = await randomModel(join(directory, 'wide'), { vocabularySize: MAX_TOP_K + 100 }, 8);
     const backend = await createTestCudaBackend(wide, POOL);
     try {
@@ -397,6 +399,8 @@ describe('a CUDA backend', () => {
       }
       const projected = await backend.project(some.states, 2, wide.config.vocabularySize);
       assert.ok(relativeError(values({ kind: 'top', ...projected }), values(whole)) < 1e-5);
+      // One scoring for each of the six rows.
+      assert.equal(bounded.mock.calls.filter(({ arguments: [, what] }) => what === 'a scoring').length, 6);
     } finally {
       await backend.dispose();
     }

@@ -13,8 +13,7 @@ import {
 } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { setTimeout } from 'node:timers/promises';
-import { isAlive } from '../../process-alive.ts';
+import { withLock } from '#gpu-host/models/lock.ts';
 import type { Compiler } from './build-tools.ts';
 
 /** Finds the headers that a source includes with quotes, and their own includes. Does not follow system and package headers. */
@@ -103,6 +102,8 @@ export interface ObjectCacheOptions {
   readonly background: boolean;
 }
 
+const LOCK_POLL_MS = 50;
+
 /** Compiles missing objects, several at a time; a lock makes other processes wait. Returns the objects in the sources' order. */
 export async function compileAll(sources: readonly string[], options: ObjectCacheOptions): Promise<string[]> {
   const { folder, compiler, includes } = options;
@@ -114,12 +115,8 @@ export async function compileAll(sources: readonly string[], options: ObjectCach
   });
   const missing = () => pairs.filter(({ object }) => !existsSync(object));
   if (missing().length > 0) {
-    const release = await lock(path.join(folder, `${path.basename(compiler.program)}.lock`));
-    try {
-      await compileMissing(missing(), inputs);
-    } finally {
-      release();
-    }
+    const lock = path.join(folder, `${path.basename(compiler.program)}.lock`);
+    await withLock(lock, { pollMs: LOCK_POLL_MS }, () => compileMissing(missing(), inputs));
   }
   const objects = pairs.map(({ object }) => object);
   const now = new Date();
@@ -257,34 +254,6 @@ class SharedHeaders implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.allSettled(this.#made.values());
     rmSync(this.#folder, { recursive: true, force: true });
-  }
-}
-
-const LOCK_RETRY_MS = 50;
-const LOCK_UNSIGNED_MS = 5000;
-
-/** Waits until no other living process holds the lock file, and takes it. Returns the function that releases it. */
-async function lock(file: string): Promise<() => void> {
-  for (;;) {
-    try {
-      writeFileSync(file, String(process.pid), { flag: 'wx' });
-      return () => rmSync(file, { force: true });
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    }
-    const holder = Number(readText(file));
-    // A killed process left the file behind, perhaps before it wrote its process number.
-    const age = Date.now() - (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
-    if (holder > 0 ? !isAlive(holder) : age > LOCK_UNSIGNED_MS) rmSync(file, { force: true });
-    else await setTimeout(LOCK_RETRY_MS);
-  }
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch {
-    return '';
   }
 }
 

@@ -152,8 +152,9 @@ test('build: the lock of a killed process does not block a build', async (t) => 
   const folder = scratch(t);
   const { compiled, compile } = project(folder);
   mkdirSync(path.join(folder, 'objects'));
-  // Larger than any process id.
-  writeFileSync(path.join(folder, 'objects', `${path.basename(compiler.program)}.lock`), '4194305');
+  // The process id is larger than any.
+  const holder = { pid: 4194305, host: os.hostname(), token: 'gone' };
+  writeFileSync(path.join(folder, 'objects', `${path.basename(compiler.program)}.lock`), JSON.stringify(holder));
   await compile();
   assert.equal(compiled.length, 2);
 });

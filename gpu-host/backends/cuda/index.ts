@@ -221,6 +221,8 @@ class CudaBackend implements Backend {
   readonly #deadline: Deadline;
   readonly #pageWait: SharedWait;
   #lost: ((failure: DeviceFailure) => void) | undefined;
+  readonly #scoreInTime: EngineHandle['score'] = (...inputs) =>
+    this.#deadline.of(this.#engine.score(...inputs), 'a scoring');
 
   constructor(
     { config }: LoadedModel,
@@ -308,7 +310,7 @@ class CudaBackend implements Backend {
     checkStates(this.config, states, count);
     try {
       if (needsWholeRows(this.config, topK))
-        return await topOfWholeRows(this.#engine, this.config, states, { rows: count, topK });
+        return await topOfWholeRows(this.#scoreInTime, this.config, states, { rows: count, topK });
       const k = Math.min(topK, this.config.vocabularySize);
       const places = count * k;
       const words =
@@ -333,10 +335,7 @@ class CudaBackend implements Backend {
       all.set(list, first[row]);
     });
     try {
-      const words =
-        count > 0
-          ? await this.#deadline.of(this.#engine.score(states, count, all, first), 'a scoring')
-          : new ArrayBuffer(0);
+      const words = count > 0 ? await this.#scoreInTime(states, count, all, first) : new ArrayBuffer(0);
       const scores = new Float32Array(words, 0, all.length);
       const entropies = new Float32Array(words, 4 * all.length, count);
       return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
@@ -408,7 +407,7 @@ class CudaBackend implements Backend {
   async #withWholeRows({ output: asked }: SequenceInput, output: SequenceOutput): Promise<SequenceOutput> {
     if (asked.kind !== 'top' || output.kind !== 'states') return output;
     const { states, ...rest } = output;
-    const top = await topOfWholeRows(this.#engine, this.config, states, asked);
+    const top = await topOfWholeRows(this.#scoreInTime, this.config, states, asked);
     return { ...rest, ...top, kind: 'top', ...(asked.states ? { states } : {}) };
   }
 

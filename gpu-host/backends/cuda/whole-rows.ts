@@ -15,7 +15,7 @@ export function needsWholeRows({ vocabularySize }: ModelConfig, topK: number): b
 
 /** The top tokens after each of `rows` states. */
 export async function topOfWholeRows(
-  engine: EngineHandle,
+  score: EngineHandle['score'],
   config: ModelConfig,
   states: Float32Array,
   request: Pick<TopRequest, 'rows' | 'topK' | 'allowed' | 'tokensOnly'>,
@@ -30,7 +30,7 @@ export async function topOfWholeRows(
   const words = allowedWords(config);
   for (let row = 0; row < rows; row++) {
     const state = states.subarray(row * hiddenSize, (row + 1) * hiddenSize);
-    const scores = new Float32Array(await engine.score(state, 1, all, lists), 0, vocabularySize);
+    const scores = new Float32Array(await score(state, 1, all, lists), 0, vocabularySize);
     const mask = allowed?.subarray(row * words, (row + 1) * words);
     const candidates = mask ? all.filter((token) => (((mask[token >> 5] as number) >> (token & 31)) & 1) === 1) : all;
     const share = mask ? logSum(scores, candidates) : 0;

@@ -71,9 +71,18 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
     adaptedDecoder: new LazySession(() => decoder({ adapter: true })),
     head: new LazySession(() => session(buildHead(model, headBits, quantized))),
   };
-  // Creating this session blocks the thread for long, so create it at the start and not while other calls compute.
-  if (options.adapters) await sessions.adaptedDecoder.get();
-  return new OnnxBackend(model, options, pool, sessions, await OnnxImageEncoder.open(model, options.threads));
+  try {
+    // Creating this session blocks the thread for long, so create it at the start and not while other calls compute.
+    if (options.adapters) await sessions.adaptedDecoder.get();
+    return new OnnxBackend(model, options, pool, sessions, await OnnxImageEncoder.open(model, options.threads));
+  } catch (error) {
+    await release(sessions);
+    throw error;
+  }
+}
+
+async function release(sessions: Sessions): Promise<void> {
+  for (const session of Object.values(sessions)) await session.release();
 }
 
 /** Sessions of one model. Each lazy session costs a second copy of its weights once it is made. */
@@ -195,11 +204,7 @@ export class OnnxBackend implements Backend {
   }
 
   async dispose(): Promise<void> {
-    const { decoder, watchedDecoder, adaptedDecoder, head } = this.#sessions;
-    await decoder.release();
-    await watchedDecoder.release();
-    await adaptedDecoder.release();
-    await head.release();
+    await release(this.#sessions);
     await this.images?.release();
   }
 

@@ -19,10 +19,10 @@ export class LazySession {
     return this.#session;
   }
 
-  /** Frees the session, if it was made. */
+  /** Frees the session, if it was made; a failed creation rejects the call of `get` only. */
   async release(): Promise<void> {
     const session = this.#session;
     this.#session = null;
-    if (session !== null) await (await session).release();
+    await (await session?.catch(() => null))?.release();
   }
 }

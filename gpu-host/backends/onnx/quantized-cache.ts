@@ -1,6 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { constants } from 'node:fs';
-import { access, mkdir, open, realpath, rename, rm, stat } from 'node:fs/promises';
+import { mkdir, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { isBlocked, type TensorInfo } from '#gpu-host/models/blocks.ts';
@@ -14,7 +13,7 @@ const FORMAT = 1;
 
 /** `$XDG_CACHE_HOME/pie/quantized` or `~/.cache/pie/quantized`. */
 export function defaultCacheDirectory(): string {
-  return join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'pie', 'quantized');
+  return join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'pie', 'quantized');
 }
 
 /**
@@ -34,8 +33,10 @@ export async function quantizedWeights(
   await mkdir(directory, { recursive: true });
   const file = join(await realpath(directory), `${await identity(model, linears)}.weights`);
   const ranges = layout(linears, file);
-  const isThere = await access(file, constants.R_OK).then(
-    () => true,
+  const bytes = [...ranges.values()].reduce((sum, { values, scales }) => sum + values.bytes + scales.bytes, 0);
+  // A machine that failed after the rename may have kept only a part of the file.
+  const isThere = await stat(file).then(
+    ({ size }) => size === bytes,
     () => false,
   );
   if (!isThere) await write(model, linears, file);

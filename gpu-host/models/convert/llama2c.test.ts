@@ -157,6 +157,8 @@ describe('convertLlama2c', () => {
       tokenizer: { file: join(directory, 'tokenizer.bin') },
     };
     await assert.rejects(convertLlama2c(wrongHash, directory), { code: 'checksum-mismatch' });
+    const alone = { checkpoint: { file: join(directory, 'model.bin') }, tokenizer: { file: join(directory, 'none') } };
+    await assert.rejects(convertLlama2c(alone, directory), { code: 'missing-file' });
   });
 
   it('stories15m begins its story as llama2.c does', async () => {

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { type FileHandle, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { configToJson, type ModelConfig } from '../config.ts';
-import { ModelError } from '../errors.ts';
+import { causeText, ModelError } from '../errors.ts';
 import { expectedTensors } from '../load.ts';
 import { type TensorSource, writeSafetensors } from '../safetensors.ts';
 import { parseTokenizerBin, sentencePieceTokenizer } from './sentencepiece.ts';
@@ -31,7 +31,7 @@ export interface FileSlice {
  * the rows of the q and k projections accordingly gives identical attention scores, so the result is a standard Llama.
  *
  * @see https://github.com/karpathy/llama2.c/blob/master/run.c (`memory_map_weights`, `build_tokenizer`)
- * @throws ModelError `malformed-weights`, `malformed-tokenizer` or `checksum-mismatch`
+ * @throws ModelError `missing-file`, `malformed-weights`, `malformed-tokenizer` or `checksum-mismatch`
  */
 export async function convertLlama2c(
   files: Llama2cFiles,
@@ -167,7 +167,12 @@ function halfSplitRows(weight: Float32Array, headDim: number, columns: number): 
 }
 
 async function readSlice(slice: FileSlice): Promise<Buffer> {
-  const handle = await open(slice.file, 'r');
+  const handle = await open(slice.file, 'r').catch((cause: unknown) => {
+    throw new ModelError('missing-file', `${slice.file} cannot be read: ${causeText(cause)}`, {
+      cause,
+      hint: 'a llama2.c checkpoint needs its tokenizer.bin in the same folder',
+    });
+  });
   let bytes: Buffer;
   try {
     bytes = await readAt(handle, slice);

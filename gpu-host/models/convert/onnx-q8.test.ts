@@ -117,6 +117,11 @@ describe('convertOnnxQ8', () => {
     });
     await writeFile(graphFile, Buffer.from('not a graph at all'));
     await assert.rejects(convertOnnxQ8(source, 'g.onnx', out), { code: 'malformed-weights' });
+    const cut = onnx.ModelProto.decode(exportGraph(model).graph);
+    const norm = cut.graph!.initializer!.find(({ name }) => name === 'model.norm.weight')!;
+    norm.rawData = new Uint8Array(5);
+    await writeFile(graphFile, onnx.ModelProto.encode(cut).finish());
+    await assert.rejects(convertOnnxQ8(source, 'g.onnx', out), { code: 'malformed-weights', message: /5 bytes/ });
     const other = await randomModel(join(directory, 'other'), { intermediateSize: 48 }, 3);
     await writeFile(graphFile, exportGraph(other).graph);
     await assert.rejects(convertOnnxQ8(source, 'g.onnx', out), { code: 'wrong-shape', message: /gate_proj/ });

@@ -158,6 +158,8 @@ function elements(tensor: Initializer, name: string): ArrayLike<number> & Iterab
   const raw = tensor.rawData ?? new Uint8Array(0);
   switch (tensor.dataType) {
     case FLOAT:
+      if (raw.length % 4 !== 0)
+        throw new ModelError('malformed-weights', `"${name}" has ${raw.length} bytes of floats`);
       // Copy the bytes, because protobuf need not align them.
       return raw.length > 0 ? new Float32Array(new Uint8Array(raw).buffer) : (tensor.floatData ?? []);
     case UINT8:

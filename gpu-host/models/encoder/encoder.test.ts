@@ -236,6 +236,15 @@ describe('the tokenizer of an encoder', () => {
       const template = { type: 'TemplateProcessing', single, pair: [], special_tokens: {} };
       await assert.rejects(load(template), { code: 'malformed-tokenizer', message: /unknown special token/ });
     }
+    const text = { Sequence: { id: 'A', type_id: 0 } };
+    const special_tokens = { '[CLS]': { ids: new Array(config.contextLength).fill(2) } };
+    for (const single of [
+      [text, text],
+      [{ SpecialToken: { id: '[CLS]', type_id: 0 } }, text],
+    ]) {
+      const template = { type: 'TemplateProcessing', single, pair: [], special_tokens };
+      await assert.rejects(load(template), { code: 'malformed-tokenizer', message: /template of a single/ });
+    }
   });
 });
 

@@ -82,6 +82,13 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
       hint: 'supported: TemplateProcessing, BertProcessing, RobertaProcessing',
     });
   }
+  for (const [kind, pieces] of Object.entries(templates)) {
+    const texts = pieces.flatMap((piece) => ('text' in piece ? piece.text : []));
+    if (specialCount(pieces) >= config.contextLength || new Set(texts).size < texts.length) {
+      const what = `its template of a ${kind} names a text twice or has ${specialCount(pieces)} special tokens`;
+      throw new ModelError('malformed-tokenizer', `${file}: ${what}`);
+    }
+  }
   let library: HuggingFaceTokenizer;
   try {
     library = new HuggingFaceTokenizer({ ...parsed.data, added_tokens: added.filter(({ special }) => !special) }, {});
@@ -107,9 +114,8 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   };
   const build = (pieces: readonly Piece[], ...written: readonly string[]): EncodedText => {
     const texts = written.map((text) => idsOf(text));
-    const room = contextLength - pieces.reduce((sum, piece) => sum + ('ids' in piece ? piece.ids.length : 0), 0);
     const [first = [], second = []] = texts;
-    const kept = fitPair(first.length, second.length, room);
+    const kept = fitPair(first.length, second.length, contextLength - specialCount(pieces));
     const tokens: number[] = [];
     const types: number[] = [];
     for (const piece of pieces) {
@@ -137,6 +143,10 @@ export function fitPair(first: number, second: number, room: number): readonly [
   if (first + second <= room) return [first, second];
   const shorter = Math.min(first, second, Math.floor(room / 2));
   return first > second ? [room - shorter, shorter] : [shorter, room - shorter];
+}
+
+function specialCount(pieces: readonly Piece[]): number {
+  return pieces.reduce((sum, piece) => sum + ('ids' in piece ? piece.ids.length : 0), 0);
 }
 
 /** @throws ModelError `malformed-tokenizer` */

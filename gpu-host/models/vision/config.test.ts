@@ -123,6 +123,7 @@ describe('configs of models that take images', () => {
   const REFUSED: Readonly<Record<string, readonly [config: object, preprocessor?: object]>> = {
     'another tower': [tower({ model_type: 'pixtral' })],
     'another activation': [tower({ hidden_act: 'relu' })],
+    'an activation that every object has': [tower({ hidden_act: 'constructor' })],
     'more channels': [tower({ num_channels: 4 })],
     'images smaller than a patch': [tower({ patch_size: 400 })],
     'images past a frame': [tower({ image_size: 1400 })],
@@ -141,6 +142,7 @@ describe('configs of models that take images', () => {
     'no cut': [{}, { do_center_crop: false }],
     'no resize': [{}, { do_resize: false }],
     'a mean of two colours': [{}, { image_mean: [0.5, 0.5] }],
+    'a deviation of zero': [{}, { image_std: [0.5, 0, 0.5] }],
   };
   for (const [name, [config, preprocessor]] of Object.entries(REFUSED)) {
     it(`refuses ${name}, with a reason`, () => {

@@ -32,12 +32,12 @@ export interface VisionConfig {
 /** `x · sigmoid(1.702 x)`; the exact GELU; the GELU's approximation by a tanh (Hendrycks and Gimpel, 2016). */
 export type Activation = 'quick-gelu' | 'gelu' | 'gelu-tanh';
 
-const ACTIVATIONS: Readonly<Record<string, Activation>> = {
-  quick_gelu: 'quick-gelu',
-  gelu: 'gelu',
-  gelu_pytorch_tanh: 'gelu-tanh',
-  gelu_new: 'gelu-tanh',
-};
+const ACTIVATIONS: ReadonlyMap<string, Activation> = new Map([
+  ['quick_gelu', 'quick-gelu'],
+  ['gelu', 'gelu'],
+  ['gelu_pytorch_tanh', 'gelu-tanh'],
+  ['gelu_new', 'gelu-tanh'],
+]);
 
 /** Pixels of a larger image would not fit a frame of the protocol. */
 const MAX_IMAGE_SIZE = 1024;
@@ -86,8 +86,8 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
     throw new ModelError('malformed-config', `config.json: "${issue?.path.join('.')}": ${issue?.message}`);
   }
   const { vision_config: file, ...llava } = parsed.data;
-  const kind = TOWERS[file.model_type as keyof typeof TOWERS];
-  if (kind === undefined) throw refused(`vision towers of type "${file.model_type}" are not supported`);
+  const kind = Object.hasOwn(TOWERS, file.model_type) && TOWERS[file.model_type as keyof typeof TOWERS];
+  if (!kind) throw refused(`vision towers of type "${file.model_type}" are not supported`);
   if (file.num_channels !== 3) throw refused(`a vision tower of ${file.num_channels} channels is not supported`);
   const patchSize = file.patch_size ?? kind.patch_size;
   if (file.image_size < patchSize) throw refused(`images of ${file.image_size} pixels in patches of ${patchSize}`);
@@ -148,7 +148,7 @@ function classTokenOf(strategy: string, tower: 'clip' | 'siglip'): boolean {
 }
 
 function activationOf(name: string): Activation {
-  const activation = ACTIVATIONS[name];
+  const activation = ACTIVATIONS.get(name);
   if (activation === undefined) throw refused(`activation "${name}" of the vision tower is not supported`);
   return activation;
 }

@@ -31,6 +31,7 @@ const BICUBIC = 3;
 
 const pixels = z.int().min(1).max(8192);
 const color = z.tuple([z.number(), z.number(), z.number()]);
+const deviation = z.number().positive();
 const sizeSchema = z.union([
   pixels,
   z.strictObject({ shortest_edge: pixels }),
@@ -50,7 +51,7 @@ const fileSchema = z.looseObject({
   rescale_factor: z.number().positive().nullish(),
   do_normalize: z.boolean().nullish(),
   image_mean: color.nullish(),
-  image_std: color.nullish(),
+  image_std: z.tuple([deviation, deviation, deviation]).nullish(),
 });
 
 /** Defaults of CLIP's and SigLIP's processors for fields that the file leaves out. */

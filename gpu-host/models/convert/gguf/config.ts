@@ -129,6 +129,8 @@ function vocabularySize(tensors: ReadonlyMap<string, GgufTensor>): number | unde
 /** Finds the parameters whose divisors are those of the file. */
 function scalingOf(divisors: Float32Array, theta: number, headDim: number): Llama3RopeScaling | null {
   if (divisors.every((divisor) => divisor === 1)) return null;
+  const refused = () => unsupported('rope scaling other than that of Llama 3');
+  if (divisors.length !== headDim / 2) throw refused();
   const factor = Math.max(...divisors);
   const { lowFrequencyFactor: low, highFrequencyFactor: high, originalContextLength } = LLAMA3;
   const same = divisors.every((divisor, i) => {
@@ -136,7 +138,7 @@ function scalingOf(divisors: Float32Array, theta: number, headDim: number): Llam
     const kept = Math.min(1, Math.max(0, (turns - low) / (high - low)));
     return Math.abs(divisor * ((1 - kept) / factor + kept) - 1) < DIVISOR_ERROR;
   });
-  if (!same || divisors.length !== headDim / 2) throw unsupported('rope scaling other than that of Llama 3');
+  if (!same) throw refused();
   return { factor: shortest(factor), ...LLAMA3 };
 }
 

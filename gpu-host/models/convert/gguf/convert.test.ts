@@ -159,7 +159,8 @@ describe('convertGguf', () => {
     const converted = await convert(withDivisors(divisors));
     assert.deepEqual(converted.config, { ...model.config, ropeScaling: scaling });
     assert.equal((await convert(withDivisors(divisors.map(() => 1)))).config.ropeScaling, null);
-    await refuses(withDivisors(divisors.with(3, 9)), { code: 'unsupported-model', message: /rope scaling/ });
+    for (const wrong of [divisors.with(3, 9), new Float32Array(500_000).fill(2)])
+      await refuses(withDivisors(wrong), { code: 'unsupported-model', message: /rope scaling/ });
   });
 
   it('reads linear scaling of positions under its two keys, with and without the type', async () => {
