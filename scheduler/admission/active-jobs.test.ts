@@ -156,6 +156,10 @@ describe('active jobs', () => {
         ],
       );
 
+      const cut = await fetched({ begin: true, restartable: true });
+      await scheduler.store.redis.hset(scheduler.store.keys.invocation(cut.id), 'inboxCut', 1);
+      assert.equal(await active.lost(cut.id, 'r1'), 'failed', 'another attempt would lack messages');
+
       const expired = await fetched({});
       await scheduler.store.redis.del(scheduler.store.keys.invocation(expired.id));
       assert.equal(await active.lost(expired.id, 'r1'), 'dropped');

@@ -35,6 +35,9 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
   assert.equal(await admission.repair(), null, 'a second repair in a row does nothing');
 
+  await store.redis.lpush(`${keys.jobs}:wait`, 'unknown');
+  await store.redis.sadd(`${keys.admission}:starting`, 'unknown');
+  await store.redis.hset(`${keys.admission}:claims`, 'unknown', '{}');
   await store.redis.del(keys.invocation(gone));
   await store.redis.hset(keys.invocation(ended), 'status', 'failed');
   await store.redis.lrem(`${keys.jobs}:wait`, 1, unlisted);
@@ -45,6 +48,9 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   await store.redis.hset(`${keys.admission}:tenant:b`, 'held:m', 70, 'held:n', 5);
   const repairs = await admission.repair(0);
   assert.deepEqual(repairs, { dropped: 2, returned: 2, sums: 3, lost: [jobless] });
+  assert.ok(!(await queue.waiting()).includes('unknown'));
+  assert.equal(await store.redis.sismember(`${keys.admission}:starting`, 'unknown'), 0);
+  assert.equal(await store.redis.hlen(`${keys.admission}:claims`), 0);
   assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [jobless] });
 
   // The reaper repairs by itself, and ends invocations without a job.

@@ -108,6 +108,7 @@ function checkKeywords(schema: JsonSchema, fault: (at: readonly string[], messag
     const value = schema[keyword];
     if (value !== undefined && (typeof value !== 'number' || !Number.isFinite(value)))
       fault([keyword], 'must be a number');
+    else if (keyword === 'multipleOf' && value !== undefined && value <= 0) fault([keyword], 'must be above 0');
   }
   if (typeof schema.$ref === 'string' && !schema.$ref.startsWith('#'))
     fault(['$ref'], 'must point into this schema ("#/…")');

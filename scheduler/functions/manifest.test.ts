@@ -142,6 +142,7 @@ describe('manifest', () => {
       'input',
       /4000 steps together/,
     ],
+    ['multiples of zero', { name: 'a', input: { multipleOf: 0 } }, 'input.multipleOf', /above 0/],
     ['a bad list of alternatives', { name: 'a', input: { anyOf: [] } }, 'input.anyOf', /at least one schema/],
     ['a reference elsewhere', { name: 'a', input: { $ref: 'http://x/y' } }, 'input.$ref', /into this schema/],
     ['a host that is a URL', { name: 'a', grants: { hosts: ['https://x.y'] } }, 'grants.hosts.0', /must be a host/],

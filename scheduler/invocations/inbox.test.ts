@@ -46,6 +46,18 @@ describe('inbox', () => {
     assert.deepEqual(got, ['früh', ...Array.from({ length: 100 }, (_, i) => `${i}`), 'bytes 0,255,10']);
   });
 
+  test('a message that the connection sends twice is delivered once', async (t) => {
+    const id = await running();
+    const { store, inbox } = scheduler;
+    const script = store.script.bind(store);
+    t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
+      await script(...call);
+      return script(...call);
+    });
+    for (const name of ['a', 'b']) assert.equal(await inbox.push(id, { text: name }), 'ok');
+    assert.equal(await store.redis.llen(store.keys.inbox(id)), 2);
+  });
+
   test('an inbox is bounded in messages and bytes, and handled messages make room', async () => {
     const id = await running();
     for (let i = 0; i < MAX_INBOX_MESSAGES; i += 1) await scheduler.inbox.push(id, { text: `${i}` });

@@ -221,6 +221,29 @@ describe('invocations', () => {
     assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
   });
 
+  test('the platform ends no attempt of another runtime, and a later cancel keeps the first reason', async () => {
+    const { invocations, control } = scheduler;
+    const { id, epoch } = await begun(scheduler, { restartable: true });
+    assert.equal(await invocations.fail(id, 'runtime-lost', 'gone', 'r2'), 'ended');
+    assert.equal((await invocations.get(id))?.status, 'running');
+    for (const reason of ['enough', 'more than enough'])
+      assert.equal(await control.requestCancel(id, reason), 'requested');
+    assert.equal((await invocations.get(id))?.cancelReason, 'enough');
+    assert.equal(await invocations.requeue(id, epoch, 1, 'room for others', null), 'cancelled');
+    assert.equal((await invocations.get(id))?.status, 'running', 'the attempt must end itself');
+    assert.equal(await invocations.fail(id, 'runtime-lost', 'gone', 'r1'), 'ok');
+  });
+
+  test('an attempt that is over begins no child', async () => {
+    const { id, epoch } = await begun(scheduler);
+    const child = () => ({ ...submission(), parent: id, root: id, arrival: 1, runtimeId: 'r1' });
+    const begin = (parentEpoch: number) => scheduler.invocations.beginChild({ ...child(), parentEpoch }, 'token');
+    assert.deepEqual(await begin(epoch - 1), { refused: 'parent-ended' });
+    assert.ok('epoch' in (await begin(epoch)));
+    await scheduler.invocations.finish(id, epoch, 1, RESULT, null);
+    assert.deepEqual(await begin(epoch), { refused: 'parent-ended' });
+  });
+
   test('the code of an error decides between cancelled and failed', async () => {
     for (const [code, status] of [
       ['cancelled', 'cancelled'],
