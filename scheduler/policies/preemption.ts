@@ -20,7 +20,10 @@ export interface Preemptible extends Place {
   readonly overtook?: Place | undefined;
 }
 
-/** True when a family that returned a short while ago is protected from `other`: from neither the families that it overtook nor older ones. */
+/**
+ * True when a family that returned a short while ago is protected from `other`. Families that it overtook, and any older ones, need not wait
+ * for it.
+ */
 export function isProtectedFrom({ protectedSteps, overtook }: Preemptible, other: Place): boolean {
   return protectedSteps > 0 && (!overtook || isNewer(other, overtook));
 }
