@@ -42,7 +42,6 @@ export interface JoinedMachine {
   readonly joinedAt: number;
 }
 
-/** A registered machine. */
 export interface MachineInfo extends MachineDescription {
   /** Unique to one run of the supervisor. */
   readonly life: string;

@@ -27,7 +27,6 @@ export interface FiringJob {
   readonly id: string;
 }
 
-/** The schedules of all tenants. */
 export class Schedules {
   readonly #store: Store;
   readonly #quotas: Pick<Quotas, 'limit'>;

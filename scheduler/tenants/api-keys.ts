@@ -17,7 +17,6 @@ const SCRIPTS = {
 
 /** Time for which a gateway caches a valid key. A key removed elsewhere works at most this much longer. */
 const CACHED_MS = 1500;
-/** Maximum cached keys. */
 const MAX_CACHED = 10_000;
 const MINUTE_MS = 60_000;
 const REPLY_MS = 60_000;
