@@ -57,7 +57,7 @@ export class PlatformRestoring extends Error {
 
   constructor(holder: string) {
     super(
-      `A restore into this Redis runs or broke off: that of ${holder}. Until one ends, a part of the platform is missing.`,
+      `A restore into this Redis runs or broke off: that of ${holder}. Until a restore ends, a part of the platform is missing.`,
     );
   }
 }
@@ -89,8 +89,8 @@ export interface ClaimOptions {
    */
   readonly onTaken: (taken: ClaimRefusal) => void;
   /**
-   * Takes the reason when renewals fail although Redis answers, once until another reason or a renewal follows. The next renewal tries again;
-   * without one, the lease runs out.
+   * Called when a renewal fails although Redis answers; again only for another reason, or after a renewal. Renewals go on: if none succeeds,
+   * the lease runs out.
    */
   readonly onError?: (error: StoreError) => void;
   /** Length of the lease; 5,000 ms by default. */
@@ -191,7 +191,7 @@ export class MachineLease {
     this.#onTaken(why);
   }
 
-  /** Claims or renews. When another supervisor has the name, returns that one and the rest of its lease. */
+  /** Claims or renews. When another supervisor has the name, returns its machine and the rest of its lease. */
   async #claim(force: boolean): Promise<{ readonly holder: Partial<MachineInfo>; readonly leftMs: number } | null> {
     const isForced = force ? '1' : '0';
     const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#text, isForced, this.#certificate];

@@ -8,7 +8,6 @@ import type { MachineInfo, ReachableGpuHost } from './types.ts';
 
 const REMOVE = loadScript(new URL('./scripts/remove.lua', import.meta.url));
 
-/** The registered machines. */
 export class Machines {
   readonly #store: Store;
   readonly #channels: Channels;

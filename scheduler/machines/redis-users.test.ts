@@ -4,6 +4,7 @@ import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import { Command, Redis } from 'ioredis';
 import { openMasterKeys } from '../secrets/master-keys.ts';
+import { StoreError } from '../store/errors.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { type JoinContext, newestSpoken, newJoinToken, openJoin, parseJoinToken, sealJoin } from './join-token.ts';
@@ -99,6 +100,21 @@ describe('the Redis user of a machine', () => {
       connection.sendCommand = send;
     }
     assert.equal(lost.size, 2);
+  });
+
+  it('is granted although Redis goes away before the user is made', async () => {
+    const { redisUsers } = scheduler;
+    const { compare } = redisUsers;
+    redisUsers.compare = () => Promise.reject(new StoreError('store-unavailable', 'Redis is away.'));
+    let user: RedisUser;
+    try {
+      user = await granted('cut-off', 'KK');
+    } finally {
+      redisUsers.compare = compare;
+    }
+    const stop = await redisUsers.follow((error) => assert.fail(String(error)));
+    await connect(user);
+    stop();
   });
 
   it('ends with the machine’s removal, open connections included, and its certificate with it', async () => {

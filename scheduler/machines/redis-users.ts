@@ -75,7 +75,12 @@ export class RedisUsers {
       [name, JSON.stringify(joined), certificate, machineEntry(name)],
     );
     if (granted !== 1) return granted === 0 ? 'taken' : 'no-token';
-    await this.compare();
+    try {
+      await this.compare();
+    } catch (error) {
+      // The token is used up, so the machine must get its password now: `follow` makes the user once Redis answers again.
+      if (StoreError.from(error).code !== 'store-unavailable') throw error;
+    }
     return { user: userOf(keys.prefix, name), password };
   }
 

@@ -2,7 +2,6 @@
 export const ROLES = ['gateway', 'runtime', 'gpu-host'] as const;
 export type Role = (typeof ROLES)[number];
 
-/** A GPU host of a machine. */
 export interface RegisteredGpuHost {
   /** Unique among all machines on the Redis. */
   readonly name: string;
@@ -42,7 +41,6 @@ export interface JoinedMachine {
   readonly joinedAt: number;
 }
 
-/** A registered machine. */
 export interface MachineInfo extends MachineDescription {
   /** Unique to one run of the supervisor. */
   readonly life: string;

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { openScheduler } from '../scheduler.ts';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -170,6 +169,5 @@ describe('broadcasts', () => {
     assert.equal(await textOf(late), counts[0] === 2 ? 'a' : 'b');
     late.close();
     first.close();
-    await sleep(0);
   });
 });

@@ -103,7 +103,6 @@ export class Broadcasts {
     return subscription;
   }
 
-  /** Closes every subscription. */
   close(): void {
     this.#closed = true;
     for (const { subscriptions } of [...this.#topics.values()])

@@ -111,7 +111,6 @@ export class MessageQueues {
     return this.#wait(tenant, name, signal, by);
   }
 
-  /** Ends every wait. */
   close(): void {
     this.#closed.abort();
     for (const { wakeup } of this.#waiting.values()) wakeup.set();

@@ -7,7 +7,6 @@ const readScript = loadScript(new URL('./scripts/read.lua', import.meta.url));
 
 /** Validity of a snapshot: three times the interval at which processes publish. */
 const HOLDS_MS = 15_000;
-/** Maximum processes with a snapshot. */
 const MAX_PROCESSES = 256;
 const MAX_SNAPSHOT_CHARACTERS = 2 * 1024 * 1024;
 

@@ -23,7 +23,6 @@ export class FairCache<Value> {
     this.#maxSize = maxSize;
   }
 
-  /** Sum of the sizes of all entries. */
   get size(): number {
     return this.#size;
   }

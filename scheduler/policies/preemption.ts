@@ -21,8 +21,8 @@ export interface Preemptible extends Place {
 }
 
 /**
- * True when the family returned a short while ago and must not leave for `other`, unless that is the oldest. Families that it overtook, and
- * any older ones, need not wait for it.
+ * True when a family that returned a short while ago is protected from `other`. Families that it overtook, and any older ones, need not wait
+ * for it.
  */
 export function isProtectedFrom({ protectedSteps, overtook }: Preemptible, other: Place): boolean {
   return protectedSteps > 0 && (!overtook || isNewer(other, overtook));

@@ -64,7 +64,6 @@ export class Taken {
     this.#least = least;
   }
 
-  /** True when `amount` more fits. */
   fits(amount: number): boolean {
     return this.#held + amount <= this.#least || this.#shares.fits(this.#tenant, amount);
   }
@@ -77,7 +76,6 @@ export class Taken {
     else this.#shares.leave(this.#tenant, -amount);
   }
 
-  /** Gives everything back. */
   close(): void {
     this.add(-this.#held);
     this.#closed = true;

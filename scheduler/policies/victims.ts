@@ -14,7 +14,6 @@ export type MemoryDecision<H> =
   /** End these invocations, newest first, and the request fits. */
   | { readonly kind: 'terminate'; readonly victims: readonly H[] };
 
-/** True when `a` is newer than `b`. */
 export function isNewer(a: Place, b: Place): boolean {
   return a.arrival === b.arrival ? a.order > b.order : a.arrival > b.arrival;
 }

@@ -115,7 +115,6 @@ export interface RuntimeDescription {
   readonly reserve?: number;
 }
 
-/** A registered runtime. */
 export interface RuntimeInfo extends RuntimeDescription {
   /** Unique to one run of the runtime's process. */
   readonly id: string;

@@ -27,7 +27,6 @@ export interface FiringJob {
   readonly id: string;
 }
 
-/** The schedules of all tenants. */
 export class Schedules {
   readonly #store: Store;
   readonly #quotas: Pick<Quotas, 'limit'>;
@@ -113,9 +112,9 @@ export class Schedules {
   }
 
   /**
-   * Brings the job scheduler of a schedule in line with its entry: a change that broke off leaves another one behind. Another process may change the
-   * entry meanwhile, and its job scheduler before this call does, so the call ends only when the entry is still the same. Returns true when the call
-   * started the schedule.
+   * Brings the job scheduler of a schedule in line with its entry: a change that broke off leaves the job scheduler of an earlier state. Another
+   * process may change both meanwhile, so the call ends only when the entry is still the same after its write. Returns true when the call started
+   * the schedule.
    */
   async align(tenant: string, name: string): Promise<boolean> {
     let isStarted = false;

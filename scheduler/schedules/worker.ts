@@ -48,8 +48,8 @@ export class ScheduleWorker {
     this.#worker.on('error', (error) => this.#report(error));
     this.#worker.on('failed', (job, error) => {
       this.#report(error);
-      const hasMore = job && job.attemptsMade < (job.opts.attempts ?? 1);
-      if (job && !hasMore)
+      const isTriedAgain = job && job.attemptsMade < (job.opts.attempts ?? 1);
+      if (job && !isTriedAgain)
         this.#note(job.data, { error: { code: 'internal', message: 'The platform could not make the invocation.' } });
     });
   }

@@ -111,6 +111,19 @@ describe('the environment of functions', () => {
     });
   });
 
+  test('is resealed although the master key of another version is lost', async () => {
+    const named = (name: string) => ({ ...MANIFEST, name });
+    const before = await withKeys('partly', [oldKey], (scheduler) => deploy(scheduler, named('a')));
+    await withKeys('partly', [newKey()], (scheduler) => deploy(scheduler, named('lost')));
+    const after = await withKeys('partly', [oldKey], (scheduler) => deploy(scheduler, named('z')));
+    await withKeys('partly', [nextKey, oldKey], async ({ environments }) => {
+      await assert.rejects(environments.reseal('default'), SecretError);
+    });
+    await withKeys('partly', [nextKey], async ({ environments }) => {
+      for (const { version } of [before, after]) assert.equal((await environments.open(version)).get('ZONE'), ZONE);
+    });
+  });
+
   test('of a version stored unsealed is read, and reseal seals it', () =>
     withKeys('plain', [oldKey], async (scheduler) => {
       const { blobs, functions, environments } = scheduler;

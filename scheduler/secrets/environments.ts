@@ -94,10 +94,14 @@ export class Environments {
     return { ...version, manifest: { ...manifest, environment: values ? Object.fromEntries(values) : environment } };
   }
 
-  /** Reseals each of a tenant's versions whose values are unsealed or not under the first master key; returns the number of versions. */
+  /**
+   * Reseals each of a tenant's versions whose values are unsealed or not under the first master key; returns the number of versions.
+   * @throws SecretError for a version whose values cannot be opened, once all others are resealed
+   */
   async reseal(tenant: string): Promise<number> {
     const { keys } = this.#store;
     let count = 0;
+    let failure: SecretError | undefined;
     for (const { name, version: id, manifest, environment } of await this.#functions.kept(tenant)) {
       const names = Object.keys(manifest.environment ?? {});
       if (names.length === 0) continue;
@@ -106,19 +110,25 @@ export class Environments {
       const record = await this.#functions.record(tenant, name, id);
       if (record === null) continue;
       const version = parseVersion(record);
-      const values = Object.fromEntries(await this.open(version));
-      const anew = {
-        ...version,
-        manifest: withoutValues(version.manifest),
-        environment: sealAll(first, tenant, name, values),
-      };
-      await this.#store.script(
-        RESEAL,
-        [keys.function(tenant, name), keys.removedVersions(tenant, name)],
-        [id, record, recordText(anew)],
-      );
-      count++;
+      try {
+        const values = Object.fromEntries(await this.open(version));
+        const anew = {
+          ...version,
+          manifest: withoutValues(version.manifest),
+          environment: sealAll(first, tenant, name, values),
+        };
+        await this.#store.script(
+          RESEAL,
+          [keys.function(tenant, name), keys.removedVersions(tenant, name)],
+          [id, record, recordText(anew)],
+        );
+        count++;
+      } catch (error) {
+        if (!(error instanceof SecretError)) throw error;
+        failure ??= error;
+      }
     }
+    if (failure) throw failure;
     return count;
   }
 

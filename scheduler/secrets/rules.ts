@@ -2,15 +2,12 @@
 
 /** Name of a secret, or of a variable in a function's environment. */
 export const VARIABLE_NAME = /^[A-Z][A-Z0-9_]{0,63}$/;
-/** Maximum bytes of a secret's value. */
 export const MAX_SECRET_BYTES = 16 * 1024;
-/** Maximum secrets of a tenant. */
 export const MAX_SECRETS = 100;
 /** Maximum stored values of a tenant: current ones, and those that deployed versions use. */
 export const MAX_REVISIONS = 1000;
 /** Maximum secrets that one function may name. */
 export const MAX_NAMED_SECRETS = 32;
-/** Maximum plain variables of a function. */
 export const MAX_VARIABLES = 64;
 /** Maximum characters of a plain variable. */
 export const MAX_VARIABLE_LENGTH = 4096;

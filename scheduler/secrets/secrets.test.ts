@@ -162,6 +162,19 @@ describe('secrets of tenants', () => {
     assert.deepEqual(await open(openMasterKeys(home, { create: false, environment: {} })).open('turn', both), opened);
   });
 
+  it('a value whose master key is lost does not keep the others from being resealed', async () => {
+    const [old, next] = [newKey(), newKey()];
+    const { revision: lost } = await set(open(given(newKey())), 'partly', 'LOST', 'gone');
+    const { revision } = await set(open(given(old)), 'partly', 'TOKEN', 'kept');
+    await assert.rejects(
+      open(given(next, old)).reseal('partly'),
+      (error) =>
+        error instanceof SecretError && /^The secret LOST cannot be opened: .*not known here\.$/.test(error.message),
+    );
+    assert.equal((await open(given(next)).open('partly', { TOKEN: revision })).get('TOKEN'), 'kept');
+    await assert.rejects(open(given(next)).open('partly', { LOST: lost }), SecretError);
+  });
+
   it('a missing master key is not replaced while a value is sealed with it', async () => {
     const empty = await mkdtemp(path.join(home, 'other-'));
     const store = new Store(redis.connect(), { prefix: 'lost' });

@@ -162,18 +162,28 @@ export class Secrets {
     return Number(dropped);
   }
 
-  /** Reseals a tenant's values that are not under the first master key; returns their number. */
+  /**
+   * Reseals a tenant's values that are not under the first master key; returns their number.
+   * @throws SecretError for a value that cannot be opened, once all others are resealed
+   */
   async reseal(tenant: string): Promise<number> {
     const { keys } = this.#store;
     const values = await this.#store.call((redis) => redis.hgetall(keys.secretValues(tenant)));
     if (Object.keys(values).length === 0) return 0;
     const first = await this.#keys().first();
     const old = Object.entries(values).filter(([, sealed]) => !sealed.startsWith(`${first.id}.`));
+    let failure: SecretError | undefined;
     for (const [field, sealed] of old) {
       const owner = { tenant, name: field.slice(0, field.indexOf('@')) };
-      const value = await unseal(this.#keys(), owner, sealed);
-      await this.#store.script(SCRIPTS.reseal, [keys.secretValues(tenant)], [field, sealed, seal(first, owner, value)]);
+      try {
+        const anew = seal(first, owner, await unseal(this.#keys(), owner, sealed));
+        await this.#store.script(SCRIPTS.reseal, [keys.secretValues(tenant)], [field, sealed, anew]);
+      } catch (error) {
+        if (error instanceof StoreError) throw error;
+        failure ??= unopened(`The secret ${owner.name}`, error);
+      }
     }
+    if (failure) throw failure;
     return old.length;
   }
 

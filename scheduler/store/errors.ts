@@ -32,7 +32,7 @@ export type StoreErrorCode =
 
 /** Error replies of a Redis that cannot serve now but may later. */
 const NOT_NOW = /^(LOADING|BUSY|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;
-/** Error reply of a Redis at `maxmemory`; a transaction hides it behind its own error (see `previousErrors`). */
+/** Error reply of a Redis at `maxmemory`. */
 const FULL = /^OOM\b/;
 const CONNECTION_CODES = [
   'ECONNREFUSED',
@@ -68,10 +68,12 @@ export class StoreError extends Error {
   static from(error: unknown): StoreError {
     if (error instanceof StoreError) return error;
     const text = error instanceof Error ? error.message : String(error);
-    if (FULL.test(text) || previousErrors(error).some((earlier) => FULL.test(earlier))) {
+    // A transaction hides the reply to a command behind its own error.
+    const replies = [text, ...previousErrors(error)];
+    if (replies.some((reply) => FULL.test(reply))) {
       return new StoreError('store-unavailable', FULL_TEXT, { cause: error, full: true });
     }
-    if (isConnectionError(error) || NOT_NOW.test(text)) {
+    if (isConnectionError(error) || replies.some((reply) => NOT_NOW.test(reply))) {
       return new StoreError('store-unavailable', `Redis cannot be reached or cannot serve now: ${text}`, {
         cause: error,
       });

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
+import type { Redis } from 'ioredis';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { Channels } from './channels.ts';
@@ -48,6 +49,23 @@ describe('store', () => {
       store.call((client) => client.lpush('text', 'y')),
       (error) => error instanceof StoreError && error.code === 'store-corrupt' && error.cause instanceof Error,
     );
+  });
+
+  test('a write that Redis cannot serve now may be made again, also in a transaction', async () => {
+    const store = new Store(redis.connect());
+    await store.redis.config('SET', 'min-replicas-to-write', '1');
+    try {
+      for (const write of [
+        (client: Redis) => client.set('a', '1'),
+        (client: Redis) => client.multi().set('a', '1').exec(),
+      ])
+        await assert.rejects(
+          store.call<unknown>(write),
+          (error) => error instanceof StoreError && error.code === 'store-unavailable',
+        );
+    } finally {
+      await store.redis.config('SET', 'min-replicas-to-write', '0');
+    }
   });
 
   test('while Redis is away calls fail at their deadline and never run later; calls after its return work', async () => {

@@ -16,9 +16,8 @@ const SCRIPTS = {
 };
 
 /** Time for which a gateway caches a valid key. A key removed elsewhere works at most this much longer. */
-const BELIEF_MS = 1500;
-/** Maximum cached keys. */
-const MAX_BELIEVED = 10_000;
+const CACHED_MS = 1500;
+const MAX_CACHED = 10_000;
 const MINUTE_MS = 60_000;
 const REPLY_MS = 60_000;
 
@@ -60,9 +59,9 @@ export type CreateKeyOutcome =
   | { readonly kind: 'unknown' }
   | { readonly kind: 'full' };
 
-interface Belief {
+interface CachedKey {
   readonly holder: KeyHolder;
-  /** When Redis was asked. Before this time the belief does not hold: a clock that steps back must not prolong it. */
+  /** When Redis was asked. Before this time the entry does not hold: a clock that steps back must not prolong it. */
   readonly from: number;
   readonly until: number;
   /** Minute of the last use that was stored. */
@@ -72,7 +71,7 @@ interface Belief {
 /** API keys of tenants. Only the sha256 of a key is stored. */
 export class ApiKeys {
   readonly #store: Store;
-  readonly #believed = new Map<string, Belief>();
+  readonly #cached = new Map<string, CachedKey>();
   readonly #asked = new Map<string, Promise<Authentication>>();
 
   constructor(store: Store) {
@@ -83,11 +82,11 @@ export class ApiKeys {
   async authenticate(apiKey: string): Promise<Authentication> {
     if (!isApiKey(apiKey)) return { kind: 'unknown' };
     const sha256 = hashKey(apiKey);
-    const believed = this.#believed.get(sha256);
+    const cached = this.#cached.get(sha256);
     const now = this.#store.clock();
-    if (believed !== undefined && believed.from <= now && now < believed.until) {
-      this.#used(sha256, believed);
-      return { kind: 'valid', holder: believed.holder };
+    if (cached !== undefined && cached.from <= now && now < cached.until) {
+      this.#used(sha256, cached);
+      return { kind: 'valid', holder: cached.holder };
     }
     // Concurrent requests with one key share one query.
     let asked = this.#asked.get(sha256);
@@ -165,7 +164,7 @@ export class ApiKeys {
         ...[now + graceMs, EXPIRED_KEPT_MS, ...act.fields],
       ],
     );
-    this.#believed.delete(old);
+    this.#cached.delete(old);
     if (reply !== 1) return { kind: reply === 0 ? 'unknown' : 'full' };
     const key = { ...record, id: keyIdOf(sha256), createdAt: now, lastUsedAt: null };
     return { kind: 'created', apiKey, key };
@@ -193,7 +192,7 @@ export class ApiKeys {
         ...[id, options.keepLast === true ? LASTING_MS : '', REPLY_MS, ...act.fields],
       ],
     );
-    this.#believed.delete(sha256);
+    this.#cached.delete(sha256);
     if (reply === -1) return 'last';
     return reply === 1 ? 'removed' : 'unknown';
   }
@@ -212,34 +211,34 @@ export class ApiKeys {
       [keys.apiKeys(tenant), keys.apiKey(sha256), ...act.keys],
       [id, sha256, name, ordered.join(' '), ...act.fields],
     );
-    this.#believed.delete(sha256);
+    this.#cached.delete(sha256);
   }
 
   async #ask(sha256: string): Promise<Authentication> {
     // Taken before the query, so that a slow reply is cached for less time.
     const askedAt = this.#store.clock();
-    const earlier = this.#believed.get(sha256);
-    this.#believed.delete(sha256);
+    const earlier = this.#cached.get(sha256);
+    this.#cached.delete(sha256);
     const key = await this.#record(sha256);
     if (key === null) return { kind: 'unknown' };
     if (key.expiresAt !== null && key.expiresAt <= askedAt) return { kind: 'expired', at: key.expiresAt };
     const suspended = await this.#store.call((redis) => redis.hget(this.#store.keys.tenant(key.tenant), 'suspended'));
     if (suspended === '1') return { kind: 'suspended', tenant: key.tenant };
     const holder: KeyHolder = { tenant: key.tenant, keyId: key.id, scopes: key.scopes };
-    const until = Math.min(askedAt + BELIEF_MS, key.expiresAt ?? Number.POSITIVE_INFINITY);
+    const until = Math.min(askedAt + CACHED_MS, key.expiresAt ?? Number.POSITIVE_INFINITY);
     const usedMinute = earlier?.usedMinute ?? minuteOf(key.lastUsedAt ?? 0);
-    const belief: Belief = { holder, from: askedAt, until, usedMinute };
-    if (this.#believed.size >= MAX_BELIEVED) this.#believed.clear();
-    this.#believed.set(sha256, belief);
-    this.#used(sha256, belief);
+    const cached: CachedKey = { holder, from: askedAt, until, usedMinute };
+    if (this.#cached.size >= MAX_CACHED) this.#cached.clear();
+    this.#cached.set(sha256, cached);
+    this.#used(sha256, cached);
     return { kind: 'valid', holder };
   }
 
   /** Stores the last use, once a minute and without delaying the request. */
-  #used(sha256: string, belief: Belief): void {
+  #used(sha256: string, cached: CachedKey): void {
     const minute = minuteOf(this.#store.clock());
-    if (minute <= belief.usedMinute) return;
-    belief.usedMinute = minute;
+    if (minute <= cached.usedMinute) return;
+    cached.usedMinute = minute;
     this.#store
       .script(SCRIPTS.touch, [this.#store.keys.apiKey(sha256)], [minute * MINUTE_MS])
       // A failure must not fail the request; the next minute's use is stored again.

@@ -100,7 +100,7 @@ describe('tenants and their keys', () => {
     assert.equal(await here.remove('gone', key.id), 'unknown');
   });
 
-  it('a clock that steps back by an hour does not prolong what is known of a key', async () => {
+  it('a clock that steps back by an hour does not prolong the cache of a key', async () => {
     await tenants.ensure('back');
     const keys = keysOf();
     const { apiKey } = made(await keys.create('back', { name: 'a', scopes: ['invoke'] }));

@@ -17,7 +17,6 @@ export interface Tenant {
   readonly name: string;
   /** ISO 8601. */
   readonly createdAt: string;
-  /** See `WEIGHT`. */
   readonly weight: number;
   readonly suspended: boolean;
   /** Latency targets for invocations of functions that state none. */

@@ -1,5 +1,5 @@
 --[[
-  Notes what became of a schedule's last time. A schedule that was removed or replaced meanwhile stays as it is.
+  Stores the outcome of a schedule's last time. A schedule that was removed or replaced meanwhile stays as it is.
 
   KEYS[1] the tenant's schedules (hash)
 

@@ -1,7 +1,7 @@
 -- Bytes of content that a tenant keeps in Redis, as one account. Every script that writes or drops a value updates it; `quotas/README.md`
 -- gives the weights. In the hash `<account>:redis`, `bytes` is the sum. The other fields are holders, whose bytes are recorded nowhere
 -- else:
---   `i:<invocation>`: record, input, events and waiting messages of one that has not ended;
+--   `i:<invocation>`: record, input, events and waiting messages of an invocation that has not ended;
 --   `l:<function>`: its log; `u:<component>`: an uploaded component that no version uses yet;
 --   `@<minute>`: values with a time to live that ends in that minute or the one before.
 -- The sorted set `<account>:redis-ends` has the holders that expire, by expiry (ms since the epoch).
