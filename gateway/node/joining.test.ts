@@ -147,6 +147,12 @@ describe('machines that join', () => {
     const headers = { 'content-type': 'application/json' };
     const mixed = await fetch(`${platform.url}/join`, { method: 'POST', headers, body: JSON.stringify(body) });
     assert.equal(((await mixed.json()) as { code: string }).code, 'join-refused');
+    // The machine speaks version 2, and a third party made it use version 1.
+    const old = sealJoin(once.key, { direction: 'request', version: SILENT }, machine('v3'), 2);
+    const lowered = await fetch(`${platform.url}/join`, {
+      ...{ method: 'POST', headers, body: JSON.stringify({ token: once.id, sealed: old }) },
+    });
+    assert.match(((await lowered.json()) as { detail: string }).detail, /Both sides speak a newer version/);
     assert.deepEqual(await users(), before);
   });
 
