@@ -61,7 +61,7 @@ test('a private Redis has time to load all that it may hold', () => {
   for (const gigabytes of [1, 4, 64]) assert.ok(secondsFor(gigabytes) >= 40 * gigabytes, `${gigabytes} GB`);
 });
 
-test('a GPU host has time to write a model in blocks as floats, and the runtime of its machine waits for it', () => {
+test('a GPU host has time to write a block-quantized model as floats, and the runtime of its machine waits for it', () => {
   const config = withToml('');
   const children = machineProcesses(config);
   const readyMs = (of: string) => children.find(({ name }) => name === of)?.readyTimeoutMs ?? 0;
