@@ -141,6 +141,7 @@ test('a shared Redis is given by URL, with TLS, user and password; errors and me
   const { host, port, username, password, db, tls } = redisOptions({ redis });
   assert.deepEqual([host, port, username, password, db], ['redis.example', 6380, 'pie', 'p@ss', 2]);
   assert.equal(String(tls?.ca), 'certificates');
+  assert.equal(redisOptions({ redis: { kind: 'external', url: 'redis://[fd00::1]:6379' } }).host, 'fd00::1');
   assert.equal(shownRedis(redis), 'rediss://pie:***@redis.example:6380/2');
   assert.deepEqual(withToml('', { REDIS_URL: url }).redis, { kind: 'external', url });
   assert.throws(() => withToml('[redis]\nurl = "redis://h"\nca = "ca.pem"\n'), /redis\.ca: needs a url/);
