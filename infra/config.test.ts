@@ -145,11 +145,14 @@ test('a shared Redis is given by URL, with TLS, user and password; errors and me
   assert.equal(shownRedis(redis), 'rediss://pie:***@redis.example:6380/2');
   assert.deepEqual(withToml('', { REDIS_URL: url }).redis, { kind: 'external', url });
   assert.throws(() => withToml('[redis]\nurl = "redis://h"\nca = "ca.pem"\n'), /redis\.ca: needs a url/);
-  assert.throws(
-    () => withToml('', { REDIS_URL: 'http://user:secret@h' }),
-    (error) =>
-      error instanceof ConfigError && /REDIS_URL: must be redis:/.test(error.message) && !/secret/.test(error.message),
-  );
+  for (const wrong of ['http://user:secret@h', 'redis://user:secret@h/cache', 'redis://user:secret@h/0/1'])
+    assert.throws(
+      () => withToml('', { REDIS_URL: wrong }),
+      (error) =>
+        error instanceof ConfigError &&
+        /REDIS_URL: must be redis:/.test(error.message) &&
+        !/secret/.test(error.message),
+    );
 });
 
 test('the environment wins over the file', () => {
