@@ -153,6 +153,7 @@ describe('a backup', () => {
       await refused(() => restoreInto('none', { file: damaged }), /cannot be restored/);
     }
     await refused(() => restoreInto('none', { file: path.join(directory, 'nowhere') }), /nowhere cannot be read/);
+    await refused(() => restoreInto('none', { file: directory }), /cannot be read\. EISDIR/);
     assert.equal(existsSync(none), false);
   });
 
