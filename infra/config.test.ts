@@ -61,7 +61,7 @@ test('a private Redis has time to load all that it may hold', () => {
   for (const gigabytes of [1, 4, 64]) assert.ok(secondsFor(gigabytes) >= 40 * gigabytes, `${gigabytes} GB`);
 });
 
-test('a GPU host has time to write a model in blocks as floats, and the runtime of its machine waits for it', () => {
+test('a GPU host has time to write a block-quantized model as floats, and the runtime of its machine waits for it', () => {
   const config = withToml('');
   const children = machineProcesses(config);
   const readyMs = (of: string) => children.find(({ name }) => name === of)?.readyTimeoutMs ?? 0;
@@ -141,14 +141,18 @@ test('a shared Redis is given by URL, with TLS, user and password; errors and me
   const { host, port, username, password, db, tls } = redisOptions({ redis });
   assert.deepEqual([host, port, username, password, db], ['redis.example', 6380, 'pie', 'p@ss', 2]);
   assert.equal(String(tls?.ca), 'certificates');
+  assert.equal(redisOptions({ redis: { kind: 'external', url: 'redis://[fd00::1]:6379' } }).host, 'fd00::1');
   assert.equal(shownRedis(redis), 'rediss://pie:***@redis.example:6380/2');
   assert.deepEqual(withToml('', { REDIS_URL: url }).redis, { kind: 'external', url });
   assert.throws(() => withToml('[redis]\nurl = "redis://h"\nca = "ca.pem"\n'), /redis\.ca: needs a url/);
-  assert.throws(
-    () => withToml('', { REDIS_URL: 'http://user:secret@h' }),
-    (error) =>
-      error instanceof ConfigError && /REDIS_URL: must be redis:/.test(error.message) && !/secret/.test(error.message),
-  );
+  for (const wrong of ['http://user:secret@h', 'redis://user:secret@h/cache', 'redis://user:secret@h/0/1'])
+    assert.throws(
+      () => withToml('', { REDIS_URL: wrong }),
+      (error) =>
+        error instanceof ConfigError &&
+        /REDIS_URL: must be redis:/.test(error.message) &&
+        !/secret/.test(error.message),
+    );
 });
 
 test('the environment wins over the file', () => {

@@ -13,9 +13,14 @@ export type RedisSettings =
 
 const REDIS_URL = /^(rediss?:\/\/[^/]|unix:\/)/;
 
+function isRedisUrl(text: string): boolean {
+  const url = REDIS_URL.test(text) ? URL.parse(text) : null;
+  return url !== null && (url.protocol === 'unix:' || /^\/?\d{0,5}$/.test(url.pathname));
+}
+
 /** A URL of a Redis. The error does not repeat the URL, which may contain a password. */
-export const redisUrl = z.string().refine((text) => REDIS_URL.test(text) && URL.canParse(text), {
-  error: 'must be redis://HOST:PORT, rediss://USER:PASSWORD@HOST:PORT (with TLS) or unix:/PATH',
+export const redisUrl = z.string().refine(isRedisUrl, {
+  error: 'must be redis://HOST:PORT/DATABASE, rediss://USER:PASSWORD@HOST:PORT (with TLS) or unix:/PATH',
 });
 
 export const redisSchema = z

@@ -26,7 +26,7 @@ export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOpti
   const url = new URL(config.redis.url);
   if (url.protocol === 'unix:') return { path: url.pathname, ...common };
   return {
-    host: url.hostname,
+    host: url.hostname.replace(/^\[|\]$/g, ''),
     port: url.port === '' ? 6379 : Number(url.port),
     ...(url.username === '' ? {} : { username: decodeURIComponent(url.username) }),
     ...(url.password === '' ? {} : { password: decodeURIComponent(url.password) }),

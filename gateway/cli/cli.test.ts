@@ -106,7 +106,10 @@ describe('the pie command', () => {
     writeFileSync(file, stdout);
     const script = `source ${file}; COMP_WORDS=(pie models p); COMP_CWORD=2; _pie; echo "\${COMPREPLY[@]}"; COMP_WORDS=(pie dep); COMP_CWORD=1; _pie; echo "\${COMPREPLY[@]}"`;
     assert.equal(execFileSync('bash', ['-c', script], { encoding: 'utf8' }), 'pull\ndeploy\n');
-    assert.match((await pie(['completion', 'fish'])).stdout, /complete -c pie/);
+    const { stdout: fish } = await pie(['completion', 'fish']);
+    assert.equal(fish.match(/^complete -c pie -n __fish_use_subcommand -a models$/gm)?.length, 1);
+    assert.match(fish, /^complete -c pie -n '__fish_seen_subcommand_from models' -a pull -d 'Download models/m);
+    assert.match(fish, /^complete -c pie -n '__fish_seen_subcommand_from invoke' -l input$/m);
   });
 });
 
@@ -215,6 +218,9 @@ describe('without a running platform', () => {
     const doctor = await pie(['doctor'], { PIE_HOME: home });
     assert.equal(doctor.code, EXIT.unhealthy);
     assert.match(doctor.stdout, /FAIL {2}gateway: nothing answers/);
+    const { code, stdout } = await pie(['doctor'], { PIE_PORT: 'abc' });
+    assert.equal(code, EXIT.unhealthy);
+    assert.match(stdout, /FAIL {2}port: PIE_PORT is "abc"\n +what to do: Set PIE_PORT to a number/);
     const misnamed = await pie(['doctor'], { PIE_URL: 'localhost:8787', PIE_API_KEY: 'pie_x' });
     assert.equal(misnamed.code, EXIT.unhealthy);
     assert.match(misnamed.stdout, /FAIL {2}gateway: "localhost:8787" \(from PIE_URL\) is not a valid platform address/);

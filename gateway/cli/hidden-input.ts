@@ -1,3 +1,4 @@
+import { addAbortSignal } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { EXIT, Failure } from './failure.ts';
 
@@ -11,11 +12,11 @@ const END = '\u0004';
 
 /**
  * Reads a secret value: from a terminal without echo, else all of standard input without its final line break.
- * Throws {@link Failure} for empty or interrupted input.
+ * Throws {@link Failure} for empty or interrupted input, or the signal's reason.
  */
 export async function readHidden(prompt: string, signal: AbortSignal): Promise<string> {
   const { stdin, stderr } = process;
-  if (!stdin.isTTY) return given((await text(stdin)).replace(/\r?\n$/, ''));
+  if (!stdin.isTTY) return given((await text(addAbortSignal(signal, stdin))).replace(/\r?\n$/, ''));
   stderr.write(`${prompt}: `);
   stdin.setRawMode(true).setEncoding('utf8').resume();
   try {

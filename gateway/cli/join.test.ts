@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import diagnostics from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -96,9 +97,9 @@ describe('joining a platform', () => {
   });
 
   it('leaves nothing behind when the token, the name or an option is refused', async () => {
-    const once = await token();
-    await join('north', { token: once, name: 'north' });
-    await refused('never', { token: once, name: 'north-2' }, /The token is unknown, used or expired/);
+    const used = await token();
+    await join('north', { token: used, name: 'north' });
+    await refused('never', { token: used, name: 'north-2' }, /The token is unknown, used or expired/);
     await refused('never', { token: newJoinToken().text, name: 'south' }, /The token is unknown, used or expired/);
     await refused('never', { token: 'pie-join.a.b', name: 'south' }, /not a join token/);
     const unused = await token();
@@ -115,6 +116,17 @@ describe('joining a platform', () => {
     const request = { url: platform.url, token: unused, name: 'south', home: path.join(directory, 'never') };
     const stopped = new Error('stopped');
     await assert.rejects(joinPlatform(request, AbortSignal.abort(stopped)), stopped);
+    const stalling = createServer((_, response) => {
+      response.write('{');
+      response.once('close', () => stalling.close());
+    }).listen(0, '127.0.0.1');
+    await once(stalling, 'listening');
+    const url = `http://127.0.0.1:${(stalling.address() as AddressInfo).port}`;
+    const stopping = new AbortController();
+    const onHeaders = () => setImmediate(() => stopping.abort(stopped));
+    diagnostics.subscribe('undici:request:headers', onHeaders);
+    await assert.rejects(joinPlatform({ ...request, url }, stopping.signal), stopped);
+    diagnostics.unsubscribe('undici:request:headers', onHeaders);
     await join('south', { token: unused, name: 'south' });
   });
 

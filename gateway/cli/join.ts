@@ -141,11 +141,11 @@ async function ownAddress(gateway: URL): Promise<string> {
 
 /** The version of the exchange that this side and the gateway speak. */
 async function agreedVersion(gateway: URL, own: Versions, signal: AbortSignal): Promise<number> {
-  const response = await ask(gateway, { method: 'GET' }, signal);
+  const { response, text } = await ask(gateway, { method: 'GET' }, signal);
   // Gateways that state no versions have no GET route there.
   const isSilent = response.status === 404 || response.status === 405;
-  if (!response.ok && !isSilent) throw await errorFromResponse(response);
-  const stated = ((await response.json().catch(() => null)) as { versions?: unknown } | null)?.versions ?? null;
+  if (!response.ok && !isSilent) throw await errorFromResponse(response, text);
+  const stated = (jsonOf(text) as { versions?: unknown } | null)?.versions ?? null;
   const theirs = statedVersions(isSilent ? undefined : stated, SILENT_JOIN_VERSION);
   if (theirs === null)
     throw new Failure(`The server at ${gateway.href} is not a Pie gateway.`, {
@@ -162,20 +162,36 @@ async function agreedVersion(gateway: URL, own: Versions, signal: AbortSignal): 
   throw new Failure(versionRefusal('join exchange', ...sides), { exitCode: EXIT.refused, code: 'conflict' });
 }
 
-function ask(gateway: URL, request: RequestInit, signal: AbortSignal): Promise<Response> {
-  return fetch(new URL('/join', gateway), {
-    ...request,
-    headers: { 'content-type': 'application/json', accept: 'application/json' },
-    signal: AbortSignal.any([signal, AbortSignal.timeout(DEADLINE_MS)]),
-  }).catch((cause: unknown) => {
+/** An answer with its body. */
+async function ask(
+  gateway: URL,
+  request: RequestInit,
+  signal: AbortSignal,
+): Promise<{ readonly response: Response; readonly text: string }> {
+  try {
+    const response = await fetch(new URL('/join', gateway), {
+      ...request,
+      headers: { 'content-type': 'application/json', accept: 'application/json' },
+      signal: AbortSignal.any([signal, AbortSignal.timeout(DEADLINE_MS)]),
+    });
+    return { response, text: await response.text() };
+  } catch (cause) {
     throw signal.aborted ? signal.reason : unreachable(gateway.href, cause);
-  });
+  }
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
 }
 
 async function exchange(gateway: URL, request: object, signal: AbortSignal): Promise<string> {
-  const response = await ask(gateway, { method: 'POST', body: JSON.stringify(request) }, signal);
-  if (!response.ok) throw await errorFromResponse(response);
-  const body = z.object({ sealed: z.string() }).safeParse(await response.json().catch(() => null));
+  const { response, text } = await ask(gateway, { method: 'POST', body: JSON.stringify(request) }, signal);
+  if (!response.ok) throw await errorFromResponse(response, text);
+  const body = z.object({ sealed: z.string() }).safeParse(jsonOf(text));
   return body.success ? body.data.sealed : '';
 }
 

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { Writable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { PieError } from '../client/errors.ts';
@@ -78,6 +79,12 @@ describe('the output of a command', () => {
       'WHEN  DETAILS\nnow   message=a later  forged row\n',
     );
   });
+});
+
+it('a file that cannot be used is no fault of the command', async () => {
+  const { message, exitCode, why } = toFailure(await readFile('/no/such/file').catch((error: unknown) => error));
+  assert.deepEqual([message, exitCode], ['/no/such/file cannot be used.', EXIT.usage]);
+  assert.match(why ?? '', /^ENOENT/);
 });
 
 it('a part of the platform that is busy counts as unreachable, a request that came too soon as refused', () => {

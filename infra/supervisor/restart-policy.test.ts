@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { afterDeath, NO_HISTORY } from './restart-policy.ts';
 
-test('the first restart is immediate, and quick deaths back off up to a bound', () => {
+test('the first restart comes after 50 ms, and quick deaths back off up to a bound', () => {
   let history = NO_HISTORY;
   const delays: number[] = [];
   for (let i = 0; i < 12; i++) {

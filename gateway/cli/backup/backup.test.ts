@@ -153,6 +153,7 @@ describe('a backup', () => {
       await refused(() => restoreInto('none', { file: damaged }), /cannot be restored/);
     }
     await refused(() => restoreInto('none', { file: path.join(directory, 'nowhere') }), /nowhere cannot be read/);
+    await refused(() => restoreInto('none', { file: directory }), /cannot be read\. EISDIR/);
     assert.equal(existsSync(none), false);
   });
 
@@ -232,8 +233,13 @@ describe('a backup', () => {
     const before = await readdir(directory);
     const at = path.join(directory, 'broken-off');
     await assert.rejects(backUp({ ...request, file: at, signal: stopped }), /stopped/);
-    const away = { ...request.environment, REDIS_URL: 'unix:/nowhere.sock' };
-    await assert.rejects(backUp({ ...request, file: at, signal, environment: away }), /cannot be reached/);
+    for (const REDIS_URL of ['unix:/nowhere.sock', 'rediss://127.0.0.1:1', 'rediss://[::1]:1']) {
+      const away = { ...request.environment, REDIS_URL };
+      await assert.rejects(backUp({ ...request, file: at, signal, environment: away }), (error) => {
+        const { message, why } = toFailure(error);
+        return /cannot be reached/.test(message) && /ENOENT|ECONNREFUSED|EADDRNOTAVAIL/.test(`${why}`);
+      });
+    }
     assert.deepEqual(await readdir(directory), before);
   });
 

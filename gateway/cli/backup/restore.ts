@@ -40,7 +40,7 @@ export interface RestoreRequest {
 export async function restore(request: RestoreRequest): Promise<Contents> {
   const config = loadConfig(request.environment);
   const file = await open(request.file, 'r').catch((cause: NodeJS.ErrnoException) => {
-    throw new Failure(`${request.file} cannot be read.`, { why: cause.message, cause });
+    throw unreadable(request.file, cause);
   });
   try {
     const contents = await checked(file, request);
@@ -85,6 +85,8 @@ async function checked(file: FileHandle, { file: name, onProgress, signal }: Res
       onProgress(`Checking ${name}: ${Math.round(bytes / 1e6)} MB`);
     });
   } catch (error) {
+    // A folder can be opened.
+    if ((error as NodeJS.ErrnoException).syscall === 'read') throw unreadable(name, error as Error);
     if (!(error instanceof ArchiveFault)) throw error;
     throw new Failure(`${name} cannot be restored.`, {
       exitCode: EXIT.refused,
@@ -94,6 +96,9 @@ async function checked(file: FileHandle, { file: name, onProgress, signal }: Res
     });
   }
 }
+
+const unreadable = (file: string, cause: Error): Failure =>
+  new Failure(`${file} cannot be read.`, { why: cause.message, cause });
 
 /** Refuses a backup with secrets that no known master key opens: they would be lost without notice. */
 async function assertMasterKeys(

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises';
-import { connect, type Socket } from 'node:net';
+import { connect, isIP, type Socket } from 'node:net';
 import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { Redis } from 'ioredis';
@@ -151,9 +151,11 @@ const refusal = (text: string) => ({
 });
 
 async function connected(settings: RedisSettings, signal: AbortSignal): Promise<Socket> {
-  const { path: at, host, port, tls } = redisOptions({ redis: settings });
-  const to = at === undefined ? { host: host ?? 'localhost', port: port ?? 6379 } : { path: at };
-  const socket = tls === undefined ? connect(to) : connectTls({ ...to, ...tls, servername: host ?? '' });
+  const { path: at, host = 'localhost', port = 6379, tls } = redisOptions({ redis: settings });
+  const to = at === undefined ? { host, port } : { path: at };
+  // Node refuses an address as a server name.
+  const named = isIP(host) === 0 && { servername: host };
+  const socket = tls === undefined ? connect(to) : connectTls({ ...to, ...tls, ...named });
   socket.setTimeout(SILENCE_MS, () => socket.destroy(new Error(`Redis sent nothing for ${SILENCE_MS / 1000} s`)));
   signal.addEventListener('abort', () => socket.destroy(signal.reason as Error), { once: true });
   try {

@@ -4,12 +4,13 @@ import { EXIT, Failure } from '../failure.ts';
 import { ago } from '../format.ts';
 import { latency, type Targets, targetsText } from '../latency.ts';
 import type { Terminal } from '../terminal.ts';
+import { wholeNumber } from '../whole-number.ts';
 
 const name = { name: 'tenant', help: 'name of the tenant', required: true } as const;
 const weight: Option = {
   flags: '--weight <number>',
   help: 'weight in the fair share between waiting tenants: 1 to 1000 (100 for a new tenant)',
-  parse: wholeNumber,
+  parse: wholeNumber(0, 999_999),
 };
 const targets = latency('latency targets for invocations of functions that state none');
 const DEFAULT_ENTRIES = 50;
@@ -112,7 +113,7 @@ export const audit: Command = {
     {
       flags: '--limit <number>',
       help: `most entries, at most 1000 (default: ${DEFAULT_ENTRIES})`,
-      parse: wholeNumber,
+      parse: wholeNumber(0, 999_999),
     },
   ],
   examples: [
@@ -167,10 +168,4 @@ function table(terminal: Terminal, tenants: readonly Tenant[]): void {
     ]),
     'There are none.',
   );
-}
-
-function wholeNumber(text: string): number {
-  const number = Number(text);
-  if (/^\d{1,6}$/.test(text)) return number;
-  throw new Failure(`"${text}" is not a whole number.`);
 }

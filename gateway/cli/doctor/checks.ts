@@ -159,15 +159,21 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
       yield failed('gateway', thrown);
       return;
     }
-    const taken = (await tryConnect({ host: '127.0.0.1', port: port() }, DEADLINE_MS)) === null;
+    const wanted = port();
+    if (!Number.isInteger(wanted) || wanted < 0 || wanted > 65_535) {
+      const advice = 'Set PIE_PORT to a number from 0 to 65535.';
+      yield { name: 'port', state: 'failed', detail: `PIE_PORT is "${process.env.PIE_PORT}"`, advice };
+      return;
+    }
+    const taken = (await tryConnect({ host: '127.0.0.1', port: wanted }, DEADLINE_MS)) === null;
     yield taken
       ? {
           name: 'port',
           state: 'failed',
-          detail: `${port()} is taken by another program`,
+          detail: `${wanted} is taken by another program`,
           advice: 'Set PIE_PORT to a free port.',
         }
-      : { name: 'port', state: 'ok', detail: `${port()} is free` };
+      : { name: 'port', state: 'ok', detail: `${wanted} is free` };
     return;
   }
   const problem = await tryConnect(endpointOf(new URL(credentials.url)), DEADLINE_MS);
