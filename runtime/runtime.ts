@@ -170,8 +170,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   try {
     await hosts.ready({ deadlineMs });
   } catch (error) {
+    stopping.abort();
     stopFollowingRegistry?.();
     hosts.close();
+    coreShares(shares)?.close();
+    await lease.release().catch(onError);
+    live?.abandon();
     throw error;
   }
   const grammars = new GrammarService();
