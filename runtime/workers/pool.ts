@@ -127,9 +127,10 @@ export class WorkerPool<Request, Value> {
   #refuse(bytes: number, tenant: Tenant): HandlerError | null {
     if (this.#closed) return CLOSED;
     const { maxBytes } = this.#options;
-    const text = tenant.bytes + bytes > maxBytes / TENANT_SHARE ? "as many of this tenant's jobs" : 'as many jobs';
-    if (this.#bytes + bytes <= maxBytes && tenant.bytes + bytes <= maxBytes / TENANT_SHARE) return null;
-    return handlerError('unavailable', `${text} wait for a worker as may; try again later`);
+    const isOwnFault = tenant.bytes + bytes > maxBytes / TENANT_SHARE;
+    if (this.#bytes + bytes <= maxBytes && !isOwnFault) return null;
+    const jobs = isOwnFault ? 'jobs of this tenant' : 'jobs';
+    return handlerError('unavailable', `too many ${jobs} wait for a worker; try again later`);
   }
 
   #cancel(waiting: Waiting<Request, Value>): void {
