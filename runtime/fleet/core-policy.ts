@@ -107,7 +107,7 @@ export const MOST_CHANGES = 2;
 /** A sandbox that computes all the time harms others more than one that bursts. */
 const ORDER = { usual: 0, heavy: 1, background: 2 } satisfies Record<CoreWeight, number>;
 
-/** Returns the changes to make now: first those that restore the usual weight, then to the heavy one; then those tried the longest ago. */
+/** Returns the changes to make now: to the usual weight first, then to the heavy one; of several, those tried the longest ago. */
 export function changesNow<T>(changes: readonly Change<T>[]): Change<T>[] {
   const order = (a: Change<T>, b: Change<T>) => ORDER[a.weight] - ORDER[b.weight] || a.triedAtMs - b.triedAtMs;
   return [...changes].sort(order).slice(0, MOST_CHANGES);
