@@ -81,6 +81,7 @@ export class WorkerPool<Request, Value> {
   /** Runs a job; never rejects. `unavailable` when too many bytes wait, `limit-exceeded` for a job that takes too much time or memory. */
   run(job: Job<Request>): Promise<Outcome<Value>> {
     const { bytes, signal } = job;
+    if (signal?.aborted) return Promise.resolve(err(CANCELLED));
     const tenant = this.#tenants.get(job.tenant) ?? { bytes: 0, jobs: 0, running: 0 };
     const refused = this.#refuse(bytes, tenant);
     if (refused) return Promise.resolve(err(refused));
@@ -150,8 +151,7 @@ export class WorkerPool<Request, Value> {
       const tenant = this.#turn();
       const waiting = tenant === undefined ? undefined : this.#waiting.get(tenant)?.[0];
       if (!waiting) return;
-      const refused = waiting.signal?.aborted ? CANCELLED : waiting.account.refuse();
-      const thread = refused ?? this.#thread();
+      const thread = waiting.account.refuse() ?? this.#thread();
       // The job waits: the next end of a thread or of its job comes back here.
       if (thread === null) return;
       this.#take(waiting.tenant);
