@@ -65,7 +65,7 @@ export interface RuntimeOptions {
   /** True when other machines may share the Redis: while no GPU host is connected, the runtime leaves invocations to their runtimes. */
   readonly sharesWork?: boolean;
   readonly gpuHosts: readonly GpuHostAddress[];
-  /** Calls back with the GPU hosts whenever they may have changed. Resolves to a function that stops it. */
+  /** Calls back with the GPU hosts whenever they may have changed. Resolves to a function that ends these calls. */
   readonly followGpuHosts?: (changed: (hosts: readonly GpuHostAddress[]) => void) => Promise<() => void>;
   /** Selects the GPU host of an invocation when several have a model; `tenant` by default, so that a tenant's saved contexts are found. */
   readonly spread?: Spread;

@@ -28,7 +28,7 @@ export interface CoreUse {
   readonly heavy: boolean;
 }
 
-/** A sandbox is heavy from this part of a core on: after 1.4 s of constant computing. It is light below the next: 1.9 s after it stops. */
+/** A sandbox is heavy from this part of a core on: after 1.4 s of constant computing. It is light below `LIGHT_SHARE`: 1.9 s after it stops. */
 const HEAVY_SHARE = 0.5;
 const LIGHT_SHARE = 0.4;
 const SHARE_MEMORY_MS = 2000;
@@ -64,7 +64,8 @@ export function inheritUse(begun: CoreUse, tenants: CoreUse | undefined): CoreUs
 }
 
 /**
- * Adds a look. A heavy sandbox is heavy even without competition: the kernel still gives it all idle cores and takes them back on demand.
+ * Adds the times of one look. A heavy sandbox is heavy even without competition: the kernel still gives it all idle cores, and takes them
+ * back on demand.
  */
 export function nextUse(before: CoreUse, atMs: number, times: CoreTimes): CoreUse {
   const passedMs = atMs - before.atMs;

@@ -53,7 +53,7 @@ const NEXT_SPARE_MS = 100;
 const CLAIM_MS = 1000;
 /** Bound on the modules that spares get in advance. */
 const MAX_PRELOADED_BYTES = 8 << 20;
-/** Bound on the part of them that spares compile ahead. Machine code takes about ten times the memory of its module. */
+/** Bound on the modules among these that spares compile ahead. Machine code takes about ten times the memory of its module. */
 const MAX_COMPILED_BYTES = 2 << 20;
 
 /** A tenant's sandbox, or the search for one. */
@@ -73,7 +73,7 @@ export class Fleet {
   readonly #sandboxes = new Set<Sandbox>();
   /** Places by tenant; a tenant's first sandbox keeps the ready instances. */
   readonly #places = new Map<string, readonly Place[]>();
-  /** Number of sandboxes for one run by tenant, including those still being found. */
+  /** Number of each tenant's sandboxes for lone runs, including those still being found. */
   readonly #alone = new Map<string, number>();
   /** Programs that ask for ready instances, by tenant and key. */
   readonly #kept = new Map<string, Map<string, Kept>>();
