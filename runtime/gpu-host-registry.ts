@@ -55,7 +55,7 @@ export class GpuHostRegistry {
     ];
   }
 
-  /** Calls `changed` with the hosts now, and after every change of the registry. Resolves to a function that stops it. */
+  /** Calls `changed` with the hosts now, and after every change of the registry. Resolves to a function that ends these calls. */
   async follow(
     changed: (hosts: readonly GpuHostAddress[]) => void,
     onError: (error: unknown) => void,

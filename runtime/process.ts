@@ -26,7 +26,7 @@ const PING_EVERY_MS = 200;
 
 /** The runtime process: takes invocations from the queue and runs them, until it gets a stop signal or its supervisor is gone. */
 export async function runProcess(): Promise<void> {
-  // From here on: the wait for Redis has no end.
+  // Follow the supervisor from here on, because the wait for Redis below has no end.
   let closing = async (): Promise<void> => undefined;
   exitWithParent(() => closing());
   const config = loadConfig();

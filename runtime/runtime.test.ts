@@ -173,6 +173,16 @@ describe('a runtime', () => {
     assert.equal((await invoke({ do: 'echo', value: 1 })).end.data.output, 1);
   });
 
+  it('leaves no registration when no GPU host answers in time', async () => {
+    const gpuHosts = [{ name: 'absent', address: join(tmpdir(), 'pie-no-such-gpu-host.sock') }];
+    const starting = platform.startRuntime({ name: 'runtime-alone', gpuHosts, gpuHostDeadlineMs: 50 });
+    await assert.rejects(starting, /no GPU host answered at .*pie-no-such-gpu-host\.sock within 50 ms/);
+    assert.deepEqual(
+      (await platform.scheduler.runtimes.list()).map(({ name }) => name),
+      ['runtime-test'],
+    );
+  });
+
   it('lets sandboxes read the code cache, where the machine supports namespaces', async (t) => {
     const { isolation, codeCache = '' } = platform.runtime.layers.sandbox;
     if (isolation !== 'namespaces') return t.skip('this machine has no namespaces');

@@ -60,12 +60,12 @@ export interface RuntimeOptions {
   /** Stays the same over restarts: a new runtime fails the invocations that a predecessor of the same name left unfinished. */
   readonly name: string;
   readonly scheduler: Scheduler;
-  /** The machine that it runs on, whose gateways reach its live socket. */
+  /** The runtime's machine, whose gateways reach the live socket. */
   readonly machine?: string;
-  /** True when other machines may share its Redis: while no GPU host is connected, it leaves invocations to their runtimes. */
+  /** True when other machines may share the Redis: while no GPU host is connected, the runtime leaves invocations to their runtimes. */
   readonly sharesWork?: boolean;
   readonly gpuHosts: readonly GpuHostAddress[];
-  /** Calls back with the GPU hosts whenever they may have changed. Resolves to a function that stops it. */
+  /** Calls back with the GPU hosts whenever they may have changed. Resolves to a function that ends these calls. */
   readonly followGpuHosts?: (changed: (hosts: readonly GpuHostAddress[]) => void) => Promise<() => void>;
   /** Selects the GPU host of an invocation when several have a model; `tenant` by default, so that a tenant's saved contexts are found. */
   readonly spread?: Spread;
@@ -76,7 +76,7 @@ export interface RuntimeOptions {
   readonly indexSocket?: string;
   /** Copies of names in the directory that machines share; without it, no name can be made durable. */
   readonly durable?: DurableCopies | undefined;
-  /** `host:port` on which it shows events to gateways of other machines, and the machine's certificates for these connections. */
+  /** `host:port` on which the runtime shows events to gateways of other machines, and the certificates for these connections. */
   readonly liveAt?: { readonly address: string; readonly security: LinkSecurity | undefined } | undefined;
   /** Maximum invocations at once; fewer while their work fills the thread. */
   readonly concurrency: number;
@@ -98,7 +98,7 @@ export interface RuntimeOptions {
   readonly privateHosts?: readonly PrivateHost[];
   /** Longest wait for the first GPU host at the start; 300 s by default. The other hosts may connect later. */
   readonly gpuHostDeadlineMs?: number;
-  /** Measures runs, and traces them when it has a tracer. */
+  /** Meter and tracer of the runs; without a tracer, runs are only measured. */
   readonly instruments?: Instruments;
   readonly onError: (error: unknown) => void;
 }
@@ -170,8 +170,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   try {
     await hosts.ready({ deadlineMs });
   } catch (error) {
+    stopping.abort();
     stopFollowingRegistry?.();
     hosts.close();
+    coreShares(shares)?.close();
+    await lease.release().catch(onError);
+    live?.abandon();
     throw error;
   }
   const grammars = new GrammarService();

@@ -58,7 +58,7 @@ export async function readArtifact(store: string, hash: string): Promise<Artifac
   readAt.set(directory, at);
   const artifact = await readArtifactAsItIs(store, hash);
   if (artifact === null) {
-    // A component whose build fails never has an artifact, and no collection would come to its entry.
+    // The collector, which removes entries, visits existing artifacts only.
     if (readAt.get(directory) === at) readAt.delete(directory);
     return null;
   }
@@ -124,7 +124,7 @@ export async function takeArtifactFiles(from: string, to: string): Promise<void>
 
 /**
  * Moves the finished artifact in the folder `from` to its place. A whole one that another build has published stays, because processes may
- * read it by now. A damaged one is moved aside: while its files were being removed, another build could publish into the folder.
+ * read it by now. A damaged one is moved aside in one step: another build could publish into a folder whose files are being removed.
  */
 export async function publishArtifact(from: string, store: string, hash: string): Promise<void> {
   const directory = join(store, hash);

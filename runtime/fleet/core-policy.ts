@@ -28,7 +28,7 @@ export interface CoreUse {
   readonly heavy: boolean;
 }
 
-/** A sandbox is heavy from this part of a core on: after 1.4 s of constant computing. It is light below the next: 1.9 s after it stops. */
+/** A sandbox is heavy from this part of a core on: after 1.4 s of constant computing. It is light below `LIGHT_SHARE`: 1.9 s after it stops. */
 const HEAVY_SHARE = 0.5;
 const LIGHT_SHARE = 0.4;
 const SHARE_MEMORY_MS = 2000;
@@ -64,7 +64,8 @@ export function inheritUse(begun: CoreUse, tenants: CoreUse | undefined): CoreUs
 }
 
 /**
- * Adds a look. A heavy sandbox is heavy even without competition: the kernel still gives it all idle cores and takes them back on demand.
+ * Adds the times of one look. A heavy sandbox is heavy even without competition: the kernel still gives it all idle cores, and takes them
+ * back on demand.
  */
 export function nextUse(before: CoreUse, atMs: number, times: CoreTimes): CoreUse {
   const passedMs = atMs - before.atMs;
@@ -107,7 +108,7 @@ export const MOST_CHANGES = 2;
 /** A sandbox that computes all the time harms others more than one that bursts. */
 const ORDER = { usual: 0, heavy: 1, background: 2 } satisfies Record<CoreWeight, number>;
 
-/** Returns the changes to make now: first those that restore the usual weight, then to the heavy one; then those tried the longest ago. */
+/** Returns the changes to make now: to the usual weight first, then to the heavy one; of several, those tried the longest ago. */
 export function changesNow<T>(changes: readonly Change<T>[]): Change<T>[] {
   const order = (a: Change<T>, b: Change<T>) => ORDER[a.weight] - ORDER[b.weight] || a.triedAtMs - b.triedAtMs;
   return [...changes].sort(order).slice(0, MOST_CHANGES);

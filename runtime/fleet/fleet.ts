@@ -40,9 +40,9 @@ export interface FleetOptions {
 
 /** The fleet gives up a sandbox that is not ready in time. A background start gets a sixth of a core beside other work. */
 const READY_DEADLINE_MS = { waited: 20_000, background: 60_000 };
-/** Longest that a launch waits for a place while every sandbox has runs. */
+/** Longest wait of a launch for a place while every sandbox has runs. */
 const PLACE_DEADLINE_MS = 30_000;
-/** Longest that a run waits for one of its tenant's places for lone runs before it joins the tenant's other runs. */
+/** Longest wait of a run for one of its tenant's places for lone runs. Then it joins the tenant's other runs. */
 const ALONE_PATIENCE_MS = 10_000;
 const REVIEW_MS = 1000;
 const LATE_SANDBOX = `No sandbox was ready within ${PLACE_DEADLINE_MS / 1000} s, because the machine is busy or sandboxes do not start. Try again; the runtime's log names failed starts.`;
@@ -53,7 +53,7 @@ const NEXT_SPARE_MS = 100;
 const CLAIM_MS = 1000;
 /** Bound on the modules that spares get in advance. */
 const MAX_PRELOADED_BYTES = 8 << 20;
-/** Bound on the part of them that spares compile ahead. Machine code takes about ten times the memory of its module. */
+/** Bound on the modules among these that spares compile ahead. Machine code takes about ten times the memory of its module. */
 const MAX_COMPILED_BYTES = 2 << 20;
 
 /** A tenant's sandbox, or the search for one. */
@@ -73,7 +73,7 @@ export class Fleet {
   readonly #sandboxes = new Set<Sandbox>();
   /** Places by tenant; a tenant's first sandbox keeps the ready instances. */
   readonly #places = new Map<string, readonly Place[]>();
-  /** Number of sandboxes for one run by tenant, including those still being found. */
+  /** Number of each tenant's sandboxes for lone runs, including those still being found. */
   readonly #alone = new Map<string, number>();
   /** Programs that ask for ready instances, by tenant and key. */
   readonly #kept = new Map<string, Map<string, Kept>>();
@@ -217,7 +217,7 @@ export class Fleet {
       if (spare) return this.#bind(spare, tenant, alone);
       if (this.#closing.signal.aborted) throw new LaunchError('runtime-lost', 'The runtime stops.');
       const { most } = this.#options.policy;
-      // The start of a sandbox for a solitary run or a heavy tenant must not take cores from other work.
+      // The start of a sandbox for a lone run or a heavy tenant must not take cores from other work.
       const background = alone || this.#cores?.isHeavy(tenant) === true;
       if (this.#beginning > 0) {
         if (!background) this.#hurry();

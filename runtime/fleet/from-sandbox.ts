@@ -25,7 +25,7 @@ const schema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('unprepared'), instance: number, message: z.string().max(MAX_TEXT_CHARACTERS) }),
 ]);
 
-/** Parses a sandbox's message. @throws TypeError when it is not a valid {@link FromSandbox} */
+/** Parses a sandbox's message. @throws ChannelFault when it is not a valid {@link FromSandbox} */
 export function readFromSandbox(message: unknown): FromSandbox {
   const read = schema.safeParse(message);
   if (read.success) return read.data;

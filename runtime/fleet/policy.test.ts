@@ -113,7 +113,7 @@ describe('the fleet policy', () => {
     );
   });
 
-  it('gives a tenant a quarter of the places for solitary runs, at least one and at most four', () => {
+  it('gives a tenant a quarter of the places for lone runs, at least one and at most four', () => {
     const places = (most: number, cores = 64) => alonePlaces({ ...policy, most }, cores);
     assert.deepEqual(
       [1, 3, 8, 16, 64].map((most) => places(most)),

@@ -31,8 +31,8 @@ export function outworn<T>(members: readonly FleetMember<T>[], policy: FleetPoli
 }
 
 /**
- * Returns the sandbox that makes room for another tenant when the fleet is full: the one that has been idle for longest. One that keeps
- * ready instances goes only when no other is idle. Undefined when none is idle.
+ * Returns the sandbox that makes room for another tenant when the fleet is full: the one that has been idle for longest. A sandbox
+ * that keeps ready instances goes only when no other is idle. Undefined when none is idle.
  */
 export function leastNeeded<T>(members: readonly FleetMember<T>[]): T | undefined {
   const idle = members.filter(({ tenant, runs }) => tenant !== null && runs === 0);
@@ -47,7 +47,7 @@ export function sparesToBegin<T>(members: readonly FleetMember<T>[], policy: Fle
   return beginning === 0 && room > 0 && spares < policy.spares ? 1 : 0;
 }
 
-/** A tenant with this many runs in each sandbox gets another one: the guests of a sandbox share one thread, so the memory is worth it. */
+/** A tenant with this many runs in each sandbox gets another sandbox, because the guests of one sandbox share a thread. */
 export const BUSY_RUNS = 16;
 
 /** True when a busy tenant takes a spare for its next run. `runs` counts the runs in each of its sandboxes. */

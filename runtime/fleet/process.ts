@@ -77,7 +77,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   // Without descriptors, `spawn` yields neither a process nor a channel.
   const stream = child.stdio?.[CHANNEL] as Duplex | undefined;
   if (!stream) {
-    // Its error event follows this error. Without a listener it would end the runtime.
+    // The error event of the child follows. Without a listener, the event would end the runtime.
     child.once('error', () => undefined);
     void group?.remove();
     throw new Error('no process could be started for a sandbox: the system has no descriptors left');

@@ -101,7 +101,7 @@ describe('functions whose sandboxes hang or crash', () => {
     assert.equal(await quarantinedSince(neighbour), null);
     await platform.scheduler.cancel(working, 'enough');
     assert.deepEqual(await endOf(working), ['error', 'cancelled']);
-    await eventually(() => alone().length === 0, 'the sandbox of a solitary run ends with the run');
+    await eventually(() => alone().length === 0, 'the sandbox of a lone run ends with the run');
 
     const next = await deploy('culprit');
     assert.notEqual(next.version, culprit.version);

@@ -1,6 +1,28 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Inferlet } from '../host/inferlet.ts';
 import { RemoteRun } from './remote-run.ts';
+
+test('a run ends, and gives its instance back, when the tables of its model cannot be sent', async () => {
+  const released: number[] = [];
+  let gone = 0;
+  const sandbox = {
+    heardAtMs: 0,
+    vocabulary: () => {
+      throw new Error('no memory is left');
+    },
+    release: (instance: number) => released.push(instance),
+  } as unknown as ConstructorParameters<typeof RemoteRun>[2];
+  const run = new RemoteRun({ instance: 7, invocation: 'a' }, 1000, sandbox, () => (gone += 1));
+  const inferlet = { description: { models: new Map([['tiny', { tokenizer: {} }]]) } } as unknown as Inferlet;
+  const { ending } = await run.start(inferlet, { input: '', cpuLimitMs: 1000 });
+  assert.deepEqual(ending, {
+    kind: 'lost',
+    message: 'The token tables of a model could not be sent: no memory is left.',
+  });
+  run.dispose();
+  assert.deepEqual([released, gone], [[7], 1]);
+});
 
 test('a run counts no more of a reported usage than is possible, and usage never decreases', () => {
   const nowhere = { heardAtMs: 0 } as ConstructorParameters<typeof RemoteRun>[2];

@@ -1,5 +1,6 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 import { toldText } from '#scheduler/policies/told-text.ts';
 import type { LifecycleOpening } from '#wit/generated/channel.ts';
 import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
@@ -86,7 +87,10 @@ export class RemoteRun implements GuestRun {
 
   start(inferlet: Inferlet, start: GuestStart): Promise<GuestEnd> {
     const { models } = inferlet.description;
-    const tables = [...models].map(([model, { tokenizer }]) => tokenizer && this.#sandbox.vocabulary(model, tokenizer));
+    const sendTables = async () => {
+      const sent = [...models].map(([model, { tokenizer }]) => tokenizer && this.#sandbox.vocabulary(model, tokenizer));
+      await Promise.all(sent);
+    };
     return new Promise((resolve) => {
       this.#finish = resolve;
       this.#cpuLimitMs = start.cpuLimitMs;
@@ -94,8 +98,18 @@ export class RemoteRun implements GuestRun {
         this.#end({ ending: { kind: 'trapped', trap: this.#killed }, ...NOTHING_SAID });
         return;
       }
-      void Promise.all(tables).then(() => this.#open(inferlet, start));
+      sendTables().then(
+        () => this.#open(inferlet, start),
+        (error: unknown) => this.#fail(`The token tables of a model could not be sent: ${unexpected(error)}.`),
+      );
     });
+  }
+
+  /** Ends a run that the sandbox has not begun. */
+  #fail(message: string): void {
+    if (this.#finish === null) return;
+    this.#end({ ending: { kind: 'lost', message }, ...NOTHING_SAID });
+    this.#sandbox.release(this.instance);
   }
 
   #open(inferlet: Inferlet, start: GuestStart): void {

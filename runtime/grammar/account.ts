@@ -42,7 +42,7 @@ export class GrammarAccount extends CallAccount {
     await this.#turn;
   }
 
-  /** Does work on this thread and charges its time: no call of the guest is measured then. Not the time of a promise that it returns. */
+  /** Does work on this thread and charges its time, which no clock of the guest measures. Does not charge for a promise that `work` returns. */
   charged<T>(work: () => T): T {
     const from = performance.now();
     const result = work();

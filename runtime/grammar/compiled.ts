@@ -125,7 +125,7 @@ export class Grammar {
     });
     if (reply.tag === 'ok') this.#readyIn = link;
     if (reply.tag === 'err') this.#fail(reply.val);
-    // If only this asker withdrew, another one may still compile the grammar.
+    // If only this asker withdrew, another asker may still compile the grammar.
     if (reply.tag === 'ended') this.#compiled.delete(link);
     return reply;
   }

@@ -112,8 +112,8 @@ export class GrammarService {
     const grammar = known && !known.failed ? known : this.#make(tenant, model, source, key);
     if (!grammar) {
       account.end(bytes);
-      const text = "the sources of the tenant's grammars take their share of memory; drop some, or use smaller ones";
-      return err(handlerError('limit-exceeded', text));
+      const reason = "the sources of the tenant's grammars take their share of memory; drop some, or use smaller ones";
+      return err(handlerError('limit-exceeded', reason));
     }
     return ok(new CompiledGrammar(grammar, account, bytes));
   }

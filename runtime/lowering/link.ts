@@ -32,7 +32,7 @@ export function link({ plan, modules, resolve, onInstance, onGlobal, trap }: Lin
   const globals: WebAssembly.Global[] = [];
   const exported = ({ instance, name }: Location): unknown => {
     const value = instances[instance]?.exports[name];
-    if (value === undefined) throw new TypeError(`the plan names no export ${name} of instance ${instance}`);
+    if (value === undefined) throw new TypeError(`instance ${instance} of the plan has no export ${name}`);
     return value;
   };
   const importValue = (source: Source, module: string, name: string): WebAssembly.ImportValue => {
@@ -57,7 +57,7 @@ export function link({ plan, modules, resolve, onInstance, onGlobal, trap }: Lin
   };
   for (const planned of plan.instances) {
     const module = modules.get(planned.module);
-    if (!module) throw new TypeError(`the plan names no module ${planned.module}`);
+    if (!module) throw new TypeError(`the program has no module ${planned.module}, which its plan names`);
     const imports = table<Record<string, WebAssembly.ImportValue>>();
     for (const item of planned.imports) {
       const fields = imports[item.module] ?? table();

@@ -77,7 +77,7 @@ export class SliceQueue<T extends object> {
     }
   }
 
-  /** Takes the task that runs now. `busy`: the device has work, or other inferlets will give it some soon. */
+  /** Takes the task that runs now. @param busy true while the device has work, or other inferlets will soon give the device some */
   next(nowMs: number, busy: boolean): Decision<T> {
     const bursting = this.#bursting.shift();
     if (bursting) return this.#run(bursting, false, nowMs);

@@ -83,9 +83,7 @@ function pinning(instance: WebAssembly.Instance, guest: Guest): WebAssembly.Inst
   return { exports: { ...instance.exports, cabi_realloc: pinned } } as WebAssembly.Instance;
 }
 
-/**
- * The host table in the shape of jco's glue: objects of functions and classes, by interface, with and without version.
- */
+/** The host table in the shape of jco's glue: objects of functions and classes, by interface, with and without version. */
 function glueImports(world: WitWorld, host: HostTable, guest: Guest): Record<string, unknown> {
   const imports: Record<string, unknown> = {};
   const classes: ResourceClasses = new Map();
@@ -97,10 +95,7 @@ function glueImports(world: WitWorld, host: HostTable, guest: Guest): Record<str
   return imports;
 }
 
-/**
- * Classes of the resources, by `interface/name`: a host object that a function returns becomes an instance of its
- * class.
- */
+/** Classes of the resources, by `interface/name`: a host object that a function returns becomes an instance of its class. */
 type ResourceClasses = Map<string, { readonly prototype: object }>;
 
 function interfaceObject(

@@ -8,10 +8,7 @@ export interface Recording {
   readonly lines: string[];
 }
 
-/**
- * The shapes of the answers of a function (error or not, length of a list, case of a variant) repeat after this many
- * calls.
- */
+/** The shapes of the answers of a function (error or not, length of a list, case of a variant) repeat after this many calls. */
 export const SHAPES = 20;
 
 /**

@@ -81,6 +81,7 @@ export class WorkerPool<Request, Value> {
   /** Runs a job; never rejects. `unavailable` when too many bytes wait, `limit-exceeded` for a job that takes too much time or memory. */
   run(job: Job<Request>): Promise<Outcome<Value>> {
     const { bytes, signal } = job;
+    if (signal?.aborted) return Promise.resolve(err(CANCELLED));
     const tenant = this.#tenants.get(job.tenant) ?? { bytes: 0, jobs: 0, running: 0 };
     const refused = this.#refuse(bytes, tenant);
     if (refused) return Promise.resolve(err(refused));
@@ -127,9 +128,10 @@ export class WorkerPool<Request, Value> {
   #refuse(bytes: number, tenant: Tenant): HandlerError | null {
     if (this.#closed) return CLOSED;
     const { maxBytes } = this.#options;
-    const text = tenant.bytes + bytes > maxBytes / TENANT_SHARE ? "as many of this tenant's jobs" : 'as many jobs';
-    if (this.#bytes + bytes <= maxBytes && tenant.bytes + bytes <= maxBytes / TENANT_SHARE) return null;
-    return handlerError('unavailable', `${text} wait for a worker as may; try again later`);
+    const isOwnFault = tenant.bytes + bytes > maxBytes / TENANT_SHARE;
+    if (this.#bytes + bytes <= maxBytes && !isOwnFault) return null;
+    const jobs = isOwnFault ? 'jobs of this tenant' : 'jobs';
+    return handlerError('unavailable', `too many ${jobs} wait for a worker; try again later`);
   }
 
   #cancel(waiting: Waiting<Request, Value>): void {
@@ -149,8 +151,7 @@ export class WorkerPool<Request, Value> {
       const tenant = this.#turn();
       const waiting = tenant === undefined ? undefined : this.#waiting.get(tenant)?.[0];
       if (!waiting) return;
-      const refused = waiting.signal?.aborted ? CANCELLED : waiting.account.refuse();
-      const thread = refused ?? this.#thread();
+      const thread = waiting.account.refuse() ?? this.#thread();
       // The job waits: the next end of a thread or of its job comes back here.
       if (thread === null) return;
       this.#take(waiting.tenant);

@@ -11,7 +11,7 @@ import { checkKind } from './kind.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 const DEFAULT_MEMORY_MB = 1024;
-/** Several times the largest artifact, and many times its number of files. */
+/** Bounds on the files of a build: several times the bytes of the largest artifact, and many times its number of files. */
 const MAX_FILES = { megabytes: 1024, names: 10_000 };
 
 export interface ArtifactBuildOptions extends Partial<ArtifactOptions> {

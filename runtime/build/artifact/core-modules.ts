@@ -57,7 +57,7 @@ export function prepareCoreModules(
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);
 
-/** Pages above its minimum for each memory that can grow. */
+/** Pages that each memory that can grow gets above its minimum. */
 function spareMemory(memories: readonly DefinedMemory[], memoryPages: number): number {
   const total = sum(memories.map(({ min }) => min));
   if (memories.length > MAX_MEMORIES)
@@ -72,7 +72,7 @@ function spareMemory(memories: readonly DefinedMemory[], memoryPages: number): n
   return Math.floor((memoryPages - total) / Math.max(1, memories.filter(({ grows }) => grows).length));
 }
 
-/** Elements above its minimum for each table. */
+/** Elements that each table gets above its minimum. */
 function spareElements(minima: readonly number[]): number {
   const total = sum(minima);
   if (minima.length > MAX_TABLES) throw unsupported(`it has ${minima.length} tables; ${MAX_TABLES} is the limit`);

@@ -10,10 +10,7 @@ export interface ArtifactStageResult {
   readonly summary: string;
 }
 
-/**
- * The `artifact` command: reads the component, writes the artifact's folder. Throws BuildError.
- * @param pages the option `--memory-pages`
- */
+/** The `artifact` command: reads the component, writes the artifact's folder. Throws BuildError. */
 export async function runArtifactStage(
   input: string,
   output: string,

@@ -14,7 +14,7 @@ export interface ComponentBuildOptions {
   /** Directory of compiled components, by content. */
   readonly store: string;
   readonly signal?: AbortSignal | undefined;
-  /** Wall-clock limit of the build; 5 minutes by default, of which it may compute for 2. */
+  /** Wall-clock limit of the build; 5 minutes by default, of which the build may compute for 2. */
   readonly timeoutMs?: number;
   /** Limit on the build process's resident memory; 1.5 GiB by default (the compiler of the QuickJS engine takes half a GiB). */
   readonly memoryMb?: number;

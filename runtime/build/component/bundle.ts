@@ -11,7 +11,7 @@ const ENTRY = 'pie:entry';
 /** Maximum bytes of a bundle; the largest inferlets have a few hundred kilobytes. */
 const MAX_BUNDLE_BYTES = 16 * 2 ** 20;
 
-/** How every bundle of a source finds and reads its modules. */
+/** Options by which each bundle of a source finds and reads its modules. */
 export const OPTIONS = {
   bundle: true,
   format: 'esm',

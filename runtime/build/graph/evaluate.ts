@@ -8,6 +8,7 @@ import { BuildError } from '../outcome.ts';
 /** Time to make the graphs of a source, which computes nothing on a model. */
 const TIMEOUT_MS = 20_000;
 const MAX_OUTPUT_BYTES = 16 * 2 ** 20;
+const PRINTED_TOO_MUCH = `The source prints more than ${MAX_OUTPUT_BYTES / 2 ** 20} MiB.`;
 
 /** The program that makes a source's graphs, and its input. */
 export interface Evaluation {
@@ -81,7 +82,8 @@ function run(program: string, inputFile: string): Promise<string> {
       const result = stdout.split('\n').find((line) => line.startsWith(MARK));
       if (!error && result !== undefined) resolve(result.slice(MARK.length));
       else if (error?.killed) reject(tooLong());
-      else reject(failed(stderr));
+      else if (error?.code === 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER') reject(failed(PRINTED_TOO_MUCH));
+      else reject(failed(stderr.trim() || 'The source ends the program that makes it.'));
     });
   });
 }
@@ -89,11 +91,11 @@ function run(program: string, inputFile: string): Promise<string> {
 const tooLong = (): BuildError =>
   new BuildError('build-timeout', `The graph was not made within ${TIMEOUT_MS / 1000} s.`, 'Make it smaller.');
 
-function failed(stderr: string): BuildError {
-  const lines = stderr.split('\n');
+function failed(errors: string): BuildError {
+  const lines = errors.split('\n');
   const at = lines.findIndex((line) => /^\w*Error\b.*:/.test(line));
   const place = lines.slice(at + 1).find((line) => line.trimStart().startsWith('at '));
-  const text = at < 0 ? stderr.trim().slice(-500) : `${lines[at]}${place ? ` (${place.trim()})` : ''}`;
+  const text = at < 0 ? errors.slice(-500) : `${lines[at]}${place ? ` (${place.trim()})` : ''}`;
   return new BuildError(
     'build-failed',
     `The graph cannot be made. ${text}`,

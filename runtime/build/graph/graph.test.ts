@@ -43,7 +43,7 @@ describe('the graph of a source', () => {
     assert.match(svg, /^<svg xmlns="http:\/\/www.w3.org\/2000\/svg"/);
   });
 
-  it('is made without a platform and without rights', async () => {
+  it('is made without a platform and without rights, or refused with the reason', async () => {
     const cases: readonly [string, unknown, RegExp][] = [
       [WORKFLOW, { topic: 'x', fault: 'model' }, /A graph is made without a platform/],
       [WORKFLOW, { topic: 'x', fault: 'file' }, /Access to this API has been restricted/],
@@ -51,6 +51,8 @@ describe('the graph of a source', () => {
       [WORKFLOW, { topic: 'x', fault: 'database' }, /DatabaseSync/],
       ['export const run = async () => "";', {}, /The source exports no workflow/],
       ['export const run = ;', {}, /The source does not compile: index\.ts:1:20/],
+      ['process.exit(0);', {}, /The source ends the program that makes it/],
+      ["await new Promise((done) => process.stdout.write('x'.repeat(20 << 20), done));", {}, /prints more than 16 MiB/],
     ];
     for (const [source, input, expected] of cases) {
       await assert.rejects(draw(source, input), (error) => error instanceof BuildError && expected.test(error.message));

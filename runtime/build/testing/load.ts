@@ -5,9 +5,7 @@ import type { WitFunction, WitType } from '#wit/generate/model.ts';
 import { world } from '#wit/generated/world.ts';
 import type { Artifact } from '../artifact/artifact.ts';
 
-/**
- * Answers of the host, by interface and function (`runtime` → `log`); an omitted one returns a plain value of its type.
- */
+/** Answers of the host, by interface and function (`runtime` → `log`); an omitted function returns a plain value of its type. */
 export type Answers = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 
 export interface Loaded {

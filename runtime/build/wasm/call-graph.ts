@@ -10,7 +10,7 @@ export interface FunctionBody {
 }
 
 export interface CallGraph {
-  /** Indices (among the defined functions) so that a callee comes before its callers, except around cycles. */
+  /** Indices of the defined functions: callees before their callers, except around cycles. */
   readonly order: readonly number[];
   /** Functions that a cycle of direct calls returns to. */
   readonly recursive: ReadonlySet<number>;

@@ -21,8 +21,8 @@ interface Module {
 }
 
 /**
- * Memories that the modules of a component define, module by module. A memory grows when its own module's code has `memory.grow` for it, or
- * when it is exported under a name under which any module imports a memory and grows it.
+ * Memories that the modules of a component define, module by module. A memory grows when the code of its module has `memory.grow` for it,
+ * or when any module imports a memory by one of its export names and grows that import.
  */
 export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] {
   const read = modules.map(readModule);

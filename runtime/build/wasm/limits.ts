@@ -34,7 +34,7 @@ function bounded(reader: Reader): number {
 
 /**
  * Gives the memories and tables of a module a maximum: `memoryPages` by memory, and `spareElements` above each table's minimum; the
- * module's own maximum holds where it is smaller. Past it `memory.grow` and `table.grow` answer -1, as they do when memory is short.
+ * module's own maximum holds where it is smaller. At the maximum, `memory.grow` and `table.grow` answer -1, as they do when memory is short.
  */
 export function limit(bytes: Uint8Array, memoryPages: readonly number[], spareElements: number): Uint8Array {
   let sections: Section[] = readSections(bytes);

@@ -102,11 +102,11 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
       ...(fractions ? [{ ...only('number'), multiples: [{ of: 1, kept: false }] }] : []),
     ];
   },
-  const: (schema, at, cases) => others([own(schema, 'const')], inside(at, 'const'), cases),
-  enum: (schema, at, cases) => {
+  const: (schema, at) => others([own(schema, 'const')], inside(at, 'const')),
+  enum: (schema, at) => {
     const values = own(schema, 'enum');
     if (!Array.isArray(values)) throw mistake(inside(at, 'enum'), 'must be an array');
-    return others(values, inside(at, 'enum'), cases);
+    return others(values, inside(at, 'enum'));
   },
   minimum: past('minimum', (value) => ({ ...only('number'), high: { value, exclusive: true } })),
   exclusiveMinimum: past('exclusiveMinimum', (value) => ({ ...only('number'), high: { value, exclusive: false } })),
@@ -166,7 +166,7 @@ function brokenDependents(schema: SchemaObject, key: string, at: Pointer, cases:
 }
 
 /** All values but these. */
-function others(values: readonly unknown[], at: Pointer, cases: CaseMaker): readonly Case[] {
+function others(values: readonly unknown[], at: Pointer): readonly Case[] {
   const types = new Set(values.map(typeOf));
   const rest = TYPES.filter((type) => !types.has(type));
   const found: Case[] = rest.length > 0 ? [only(...rest)] : [];
@@ -181,7 +181,7 @@ function others(values: readonly unknown[], at: Pointer, cases: CaseMaker): read
     if (unlisted.length === 0) continue;
     found.push(
       ...unlisted.reduce<readonly Case[]>(
-        (kept, { value, index }) => product(kept, () => otherThan(value, inside(at, index), cases)),
+        (kept, { value, index }) => product(kept, () => otherThan(value, inside(at, index))),
         [only(type)],
       ),
     );
@@ -190,7 +190,7 @@ function others(values: readonly unknown[], at: Pointer, cases: CaseMaker): read
 }
 
 /** Objects or arrays that differ from the given one. */
-function otherThan(value: unknown, at: Pointer, _cases: CaseMaker): readonly Case[] {
+function otherThan(value: unknown, at: Pointer): readonly Case[] {
   if (Array.isArray(value)) {
     const differing = value.map((item, index): Case => {
       const different = negation(part({ const: item }, at, index));

@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { failureOf, value } from '../testing/outcome.ts';
+import { Account } from './account.ts';
+import { WorkerPool } from './pool.ts';
+
+const CODE = ['.', '../../gpu-host/protocol', '../../package.json'].map((name) =>
+  fileURLToPath(new URL(name, import.meta.url)),
+);
+const account = new Account();
+
+it('a pool refuses jobs that are cancelled, or too many, without a wait for a worker', async () => {
+  const pool = new WorkerPool<string, string>({
+    ...{ program: new URL('fixtures/echo.ts', import.meta.url), noun: 'the text', heapMb: 64, readable: () => CODE },
+    ...{ maxWorkers: 1, idleMs: 1000, deadlineMs: 60_000, maxBytes: 400, endCancelled: false },
+  });
+  const answered: string[] = [];
+  const run = async (request: string, tenant: string, bytes: number, signal?: AbortSignal) => {
+    const outcome = await pool.run({ tenant, request, bytes, account, signal });
+    answered.push(outcome.tag === 'ok' ? outcome.val : outcome.val.val);
+    return outcome;
+  };
+  const later = new AbortController();
+  const jobs = [run('first', 'a', 90), run('second', 'a', 1, later.signal), run('third', 'a', 1, AbortSignal.abort())];
+  jobs.push(run('fourth', 'a', 10), run('fifth', 'b', 100), run('sixth', 'c', 100), run('seventh', 'd', 100));
+  jobs.push(run('eighth', 'e', 100));
+  later.abort();
+  const [first, ...others] = await Promise.all(jobs);
+  assert.equal(value(first ?? assert.fail()), 'first');
+  assert.deepEqual(others.map(failureOf), ['cancelled', 'cancelled', 'unavailable', 'ok', 'ok', 'ok', 'unavailable']);
+  const refusals = answered.slice(0, 4).sort();
+  assert.deepEqual(refusals, [
+    'the caller waits no more for the answer',
+    'the caller waits no more for the answer',
+    'too many jobs of this tenant wait for a worker; try again later',
+    'too many jobs wait for a worker; try again later',
+  ]);
+  await pool.close();
+});
