@@ -18,6 +18,8 @@ import { MAX_STEPS, type StepQueue } from './step-trace.ts';
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const METER = metrics.getMeter('none');
 
+const START = { startedAt: Date.now(), clock: Date.now, attempt: 1, runtimeId: 'r' };
+
 const job = (traceparent?: string): InvocationJob => ({
   ...{ id: 'inv-1', tenant: 't', function: 'story', version: 'v1', input: '{}', arrival: 1, deadlineMs: 1000 },
   ...{ submittedAt: Date.now() - 50, limits: TEST_LIMITS },
@@ -31,7 +33,7 @@ function begin(traceparent: string | undefined) {
     spanProcessors: [new SimpleSpanProcessor({ exporter })],
   });
   const observer = new RunObserver({ meter: METER, tracer: provider.getTracer('test') });
-  const run = observer.begin(job(traceparent), { startedAt: Date.now(), attempt: 1, runtimeId: 'r' });
+  const run = observer.begin(job(traceparent), START);
   const told: [number, number][] = [];
   const queue = (): StepQueue => ({ name: 'm', device: { setSpan: (high, low) => void told.push([high, low]) } });
   return { run, queue, told, spans: () => exporter.getFinishedSpans() };
@@ -134,10 +136,27 @@ test('only runs that end their invocations have a duration', () => {
   const observer = new RunObserver({ meter, tracer: undefined });
   const durations = (code: string) => {
     recorded.length = 0;
-    observer.begin(job(), { startedAt: Date.now(), attempt: 1, runtimeId: 'r' }).ended(code, '', {});
+    observer.begin(job(), START).ended(code, '', {});
     return recorded.filter((name) => name === 'pie.invocation.duration').length;
   };
   assert.deepEqual(['ok', 'trap', 'requeued', 'waiting'].map(durations), [1, 1, 0, 0]);
+});
+
+test('durations are times of the platform, whose clock is not that of this machine', () => {
+  const recorded: [string, number][] = [];
+  const meter: Meter = Object.assign(Object.create(METER) as Meter, {
+    createHistogram: (name: string) => ({ record: (seconds: number) => void recorded.push([name, seconds]) }),
+  });
+  const clock = () => 1_000_060_000;
+  const run = new RunObserver({ meter, tracer: undefined }).begin(
+    { ...job(), submittedAt: 1_000_000_000 },
+    { ...START, clock },
+  );
+  run.runs(() => ({ ...measured(), times: { firstMessageAt: performance.now(), firstTokenAt: 0, lastTokenAt: 0 } }));
+  run.ended('ok', '', {});
+  const seconds = Object.fromEntries(recorded);
+  assert.equal(seconds['pie.invocation.duration'], 60);
+  assert.equal(Math.round(seconds['gen_ai.server.time_to_first_token'] ?? 0), 60);
 });
 
 test('open spans are closed with the inferlet', () => {
@@ -174,11 +193,7 @@ test('an unsampled trace, and a missing tracer, make no spans', () => {
   assert.deepEqual(run.runs(measured), { traceparent: unsampled, steps: undefined });
   run.ended('ok', '', {});
   assert.equal(spans().length, 0);
-  const off = new RunObserver({ meter: METER, tracer: undefined }).begin(job(), {
-    startedAt: 0,
-    attempt: 1,
-    runtimeId: 'r',
-  });
+  const off = new RunObserver({ meter: METER, tracer: undefined }).begin(job(), START);
   assert.deepEqual(off.runs(measured), { traceparent: undefined, steps: undefined });
   assert.equal(trace.getActiveSpan(), undefined);
 });

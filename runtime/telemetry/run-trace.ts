@@ -16,8 +16,10 @@ import { StepTrace } from './step-trace.ts';
 
 /** The start of a run, and its attempt number. */
 export interface RunStart {
-  /** Milliseconds since the Unix epoch. */
+  /** By `clock`. */
   readonly startedAt: number;
+  /** The platform's clock, milliseconds since the Unix epoch. */
+  readonly clock: () => number;
   readonly attempt: number;
   readonly runtimeId: string;
 }
