@@ -99,7 +99,6 @@ export class AttemptRun {
     this.#meter();
   }
 
-  /** Usage up to now. */
   usage(): Usage {
     return this.#used.snapshot();
   }
