@@ -1,4 +1,5 @@
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { toldText } from '#scheduler/policies/told-text.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { type Artifact, artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
 import type { Fleet } from '../fleet/fleet.ts';
@@ -178,7 +179,7 @@ export class FunctionLauncher implements Launcher {
     } catch (cause) {
       throw new LaunchError(
         'artifact-unavailable',
-        `The component could not be fetched: ${StoreError.from(cause).message}`,
+        `The component could not be fetched: ${toldText(StoreError.from(cause))}`,
         { cause },
       );
     }
