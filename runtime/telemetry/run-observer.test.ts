@@ -26,14 +26,14 @@ const job = (traceparent?: string): InvocationJob => ({
   ...(traceparent !== undefined && { traceparent }),
 });
 
-function begin(traceparent: string | undefined) {
+function begin(traceparent: string | undefined, start = START, of = job(traceparent)) {
   const exporter = new InMemorySpanExporter();
   const provider = new TracerProvider({
     sampler: new ParentBasedSampler({ root: new AlwaysOnSampler() }),
     spanProcessors: [new SimpleSpanProcessor({ exporter })],
   });
   const observer = new RunObserver({ meter: METER, tracer: provider.getTracer('test') });
-  const run = observer.begin(job(traceparent), START);
+  const run = observer.begin(of, start);
   const told: [number, number][] = [];
   const queue = (): StepQueue => ({ name: 'm', device: { setSpan: (high, low) => void told.push([high, low]) } });
   return { run, queue, told, spans: () => exporter.getFinishedSpans() };
@@ -157,6 +157,20 @@ test('durations are times of the platform, whose clock is not that of this machi
   const seconds = Object.fromEntries(recorded);
   assert.equal(seconds['pie.invocation.duration'], 60);
   assert.equal(Math.round(seconds['gen_ai.server.time_to_first_token'] ?? 0), 60);
+});
+
+test("the spans of a run have times of this machine, although its start has the platform's", () => {
+  const clock = () => Date.now() - 3_600_000;
+  const { run, spans } = begin(
+    undefined,
+    { ...START, clock, startedAt: clock() },
+    { ...job(), submittedAt: clock() - 50 },
+  );
+  run.launched({ coldStart: false, timings: { buildMs: 0, compileMs: 0, instantiateMs: 0 } }, Date.now());
+  run.runs(measured);
+  run.ended('ok', '', {});
+  assert.equal(spans().length, 4);
+  for (const { name, duration } of spans()) assert.ok(duration[0] >= 0 && duration[0] < 600, `${name} ${duration}`);
 });
 
 test('open spans are closed with the inferlet', () => {
