@@ -120,7 +120,7 @@ export class FunctionLauncher implements Launcher {
       return {
         ok: false,
         code: 'build-failed',
-        message: `The component cannot be instantiated: ${error instanceof Error ? error.message : String(error)}`,
+        message: `The component cannot be instantiated: ${toldText(error)}`,
         hint: 'It must not trap, block or compute for long in its start function; a C or Rust program must be built as a reactor, without WASI.',
       };
     }
