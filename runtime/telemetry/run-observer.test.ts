@@ -106,16 +106,21 @@ test('the next step of a queue ends its fill span or its generation of several f
   assert.deepEqual(hex.toSorted(), below.toSorted());
 });
 
-test('a fused run is one span with all of its tokens', async () => {
+test('a fused run is one span with all of its tokens, and its generation ends with it', ({ mock }) => {
+  mock.timers.enable({ apis: ['Date'], now: Date.now() });
   const { run, queue, spans } = begin(undefined);
   const { steps } = run.runs(measured);
   const step = steps?.begin(queue(), 1, true);
   step?.took(3);
   step?.took(4);
   step?.end();
+  const endedMs = Date.now();
+  mock.timers.tick(600_000);
   run.ended('terminated', 'memory', {});
-  const [generate] = spans().filter(({ name }) => name === 'generate');
+  const [forward, generate] = spans().filter(({ name }) => name === 'forward' || name === 'generate');
+  assert.equal(forward?.attributes['pie.tokens'], 7);
   assert.equal(generate?.attributes['gen_ai.usage.output_tokens'], 7);
+  assert.ok(Math.abs((generate?.endTime[0] ?? 0) * 1000 - endedMs) < 300_000);
   const invocation = spans().at(-1);
   assert.deepEqual([invocation?.attributes['error.type'], invocation?.status.message], ['terminated', 'memory']);
 });
