@@ -83,7 +83,6 @@ export class Records {
   #bytes: number;
   #unsettled: number;
 
-  /** Makes the file. */
   static create(file: string, shape: Shape): Records {
     return open(file, (db) => {
       db.exec(`BEGIN IMMEDIATE; ${SCHEMA}`);

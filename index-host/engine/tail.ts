@@ -26,12 +26,10 @@ export class Tail {
     this.#norms = new Float64Array(FIRST_ROWS);
   }
 
-  /** Number of vectors. */
   get size(): number {
     return this.#rows.size;
   }
 
-  /** Bytes of memory. */
   get bytes(): number {
     return this.#matrix.byteLength + this.#norms.byteLength;
   }

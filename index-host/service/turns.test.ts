@@ -42,6 +42,15 @@ test('two busy tenants get equal time, whatever the length of their pieces', asy
   await works[1];
 });
 
+test('a tenant whose jobs come one after another gets no more time than one with a long job', async () => {
+  const { turns, ran, job } = arena();
+  const long = turns.run('b', job('b', 400, 1));
+  for (let i = 0; i < 40; i++) await turns.run('a', job('a', 1, 3));
+  const time = { a: 40 * 3, b: ran.filter((name) => name === 'b').length };
+  assert.ok(Math.abs(time.a - time.b) <= 15, JSON.stringify(time));
+  await long;
+});
+
 test('an aborted job ends between two pieces, and a job that throws ends alone', async () => {
   const { turns, ran, job } = arena();
   const stopping = new AbortController();

@@ -42,7 +42,6 @@ export class ResourceTable implements Handles {
     );
   }
 
-  /** As `get`, and removes the resource. */
   take(resource: number, number: number): unknown {
     const value = this.get(resource, number);
     this.#held.delete(number);

@@ -109,7 +109,6 @@ export class RuntimeEnd {
     return guest;
   }
 
-  /** Ends the channel and every invocation on it. */
   close(reason?: string): void {
     this.#channel.close(reason);
   }

@@ -65,7 +65,6 @@ export class ThreadShare {
     if (this.owedMs >= SMALL_DEBT_MS) this.#spent();
   }
 
-  /** Waits for the channel's turn. */
   wait(): void {
     this.#turns.wait(this);
     this.#spent();

@@ -1,5 +1,7 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { unexpected } from '#runtime/unexpected.ts';
 import type { AttemptName } from '#scheduler/invocations/types.ts';
+import { toldText } from '#scheduler/policies/told-text.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Inferlet } from './inferlet.ts';
 
@@ -31,12 +33,14 @@ export function attemptOf({ description: { id, epoch } }: Inferlet): AttemptName
   return epoch === undefined ? undefined : { id, epoch };
 }
 
-/** Converts an error of the platform's store into an error for the inferlet. */
+/** Converts an error of the platform's store into an error for the inferlet, without paths of the host. */
 export function fromStore(error: unknown): HandlerError {
-  const { code, message } = StoreError.from(error);
+  const stored = StoreError.from(error);
+  const { code } = stored;
+  const message = toldText(stored);
   if (code === 'store-unavailable')
     return handlerError('unavailable', `the platform's store cannot be reached now: ${message}`);
   if (code === 'stale-attempt') return handlerError('closed', message);
   if (code === 'quota-exceeded') return handlerError('limit-exceeded', message);
-  return handlerError('internal', message);
+  return handlerError('internal', unexpected(error));
 }

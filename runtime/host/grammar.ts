@@ -189,7 +189,6 @@ function refuseStep(queue: DeviceQueue, model: string, { tokens, rows, output }:
   return handlerError('invalid-argument', text);
 }
 
-/** Bytes of a request's lists. */
 function bytesOf({ tokens, positions, inPages, outPages, mask }: StepRequest): number {
   const lists = [tokens, positions, inPages, outPages, ...(mask ? [mask.runs, mask.rowLengths] : [])];
   return lists.reduce((bytes, list) => bytes + list.byteLength, 0);

@@ -51,7 +51,6 @@ export class Holdings {
     this.#held.delete(resource);
   }
 
-  /** Drops all held resources. */
   dropAll(): void {
     for (const resource of [...this.#held]) resource.drop();
     this.#held.clear();

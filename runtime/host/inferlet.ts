@@ -78,6 +78,8 @@ export interface InferletDescription {
   readonly input: string;
   readonly grants: Grants;
   readonly deadline: Deadline;
+  /** The platform's clock, milliseconds since the Unix epoch; `Date.now` by default. */
+  readonly clock?: () => number;
   /** Place in the queue of the invocation: the newest inferlet loses its memory first. */
   readonly arrival: number;
   readonly limits: Partial<InvocationLimits> & {
@@ -199,6 +201,7 @@ export class Inferlet {
     };
     this.tokens = new Tokens({
       limit: description.limits.tokens,
+      ...(description.clock && { now: description.clock }),
       shared: () => own?.shared ?? null,
       quotaReached,
       quotaUnknown: () => this.hooks.quotaUnknown(),

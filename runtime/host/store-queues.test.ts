@@ -59,6 +59,16 @@ describe("the queues of tenants' store calls", { timeout: 60_000 }, () => {
     );
   });
 
+  it('have room again after each call, although another call of the tenant lasts', async () => {
+    const queues = new StoreQueues();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const lasting = queues.during('a', 1, () => promise);
+    for (let i = 0; i < 20; i++) await queues.during('a', 2 ** 19, turn);
+    resolve();
+    await lasting;
+    assert.equal(queues.tenants, 0);
+  });
+
   it('run a call of one tenant at once although 1000 calls of another wait', async () => {
     const queues = new StoreQueues();
     const { promise, resolve } = Promise.withResolvers<void>();

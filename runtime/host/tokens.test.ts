@@ -110,6 +110,9 @@ test("a cached prompt is not charged to the quota, but the manifest's limit coun
   resolve(ok(799));
   await done;
   assert.deepEqual([tokens.input, tokens.cached, tokens.output, tokens.quotaLeft, reached], [800, 799, 1, 0, 0]);
+  tokens.allow(NOTHING, left(null));
+  tokens.count(199, 0);
+  assert.equal(tokens.refuse(0), null, 'the cached inputs count once');
 });
 
 test('after its window the quota is unknown: no call is refused, and a new allowance is requested once', () => {

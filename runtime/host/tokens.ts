@@ -11,7 +11,7 @@ export interface TokensOptions {
   readonly quotaReached: () => void;
   /** Called when a window of the quota has ended: the store knows what is left now. */
   readonly quotaUnknown: () => void;
-  /** Milliseconds since the Unix epoch; the system's by default. */
+  /** The platform's clock, milliseconds since the Unix epoch; `Date.now` by default. */
   readonly now?: () => number;
 }
 

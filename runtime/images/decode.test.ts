@@ -76,6 +76,18 @@ describe('decoding images', () => {
     assert.throws(() => decode(bytes(images['jpeg 4:4:4']!.file).subarray(0, 300)), ImageFault);
   });
 
+  it('takes the orientation of an EXIF directory only when its entry is whole', () => {
+    const plain = bytes(images['jpeg 4:4:4']!.file);
+    const start = [0x4d, 0x4d, 0, 0x2a, 0, 0, 0, 8];
+    const entry = [0x01, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0];
+    const whole = [...start, 0, 1, ...entry];
+    for (let length = 0; length <= whole.length; length++) {
+      const segment = [...Buffer.from('Exif\0\0'), ...whole.slice(0, length)];
+      const image = Uint8Array.of(0xff, 0xd8, 0xff, 0xe1, 0, segment.length + 2, ...segment, ...plain.subarray(2));
+      assert.equal(readHeader(image).orientation, length === whole.length ? 6 : 1, `${length} bytes`);
+    }
+  });
+
   it('refuses images that are too large by their header, and data that unpacks to more than declared', () => {
     for (const [width, height] of [
       [4001, 4000],

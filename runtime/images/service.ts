@@ -59,7 +59,6 @@ export class ImageService {
     });
   }
 
-  /** Number of worker threads. */
   get workers(): number {
     return this.#pool.workers;
   }

@@ -99,7 +99,6 @@ export class AttemptRun {
     this.#meter();
   }
 
-  /** Usage up to now. */
   usage(): Usage {
     return this.#used.snapshot();
   }
@@ -174,7 +173,7 @@ export class AttemptRun {
   }
 
   #makeInferlet(granted: Granted, traceparent: string | undefined, steps: StepTrace | undefined): Inferlet {
-    const { job, outbox, family, epoch, kvPages } = this.#attempt;
+    const { job, outbox, family, epoch, kvPages, clock } = this.#attempt;
     const { run } = this.#launched;
     const { id, tenant, function: functionName, version: functionVersion, arrival, input, limits } = job;
     const { waiting, inbox, files, services } = this.#shared;
@@ -184,7 +183,7 @@ export class AttemptRun {
     return new Inferlet(
       {
         ...{ id, tenant, functionName, functionVersion, arrival, input, limits, ...granted },
-        deadline: this.#wall,
+        ...{ deadline: this.#wall, clock },
         ...(job.latency && { latency: job.latency }),
         mayAsk: job.parent === undefined,
         ...(job.resumption && { resumption: job.resumption }),
@@ -211,14 +210,14 @@ export class AttemptRun {
 
   /** Connects the attempt's reports to the inferlet, and the quotas in their answers. */
   #meter(): void {
-    const { meter } = this.#attempt;
+    const { meter, clock } = this.#attempt;
     meter.usage = () => this.usage();
     meter.mark = () => this.#used.mark();
     meter.marked = () => this.#used.marked();
     meter.answered = (reported, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
       if (kvPages) this.#inferlet.limitTenant(kvPages);
       this.#inferlet.tokens.allow(tokensOf(reported), { left, until });
-      if (exceeded) this.#stopping.stop(quotaStop(exceeded, Date.now()));
+      if (exceeded) this.#stopping.stop(quotaStop(exceeded, clock()));
     };
   }
 

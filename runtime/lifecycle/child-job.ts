@@ -4,7 +4,7 @@ import { FUNCTION_NAME, resolveLimits } from '#scheduler/functions/manifest.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
-import { StoreError } from '#scheduler/store/errors.ts';
+import { fromStore } from '../host/ask.ts';
 import type { TextService, TextUser } from '../texts/service.ts';
 
 /** Maximum characters of a child's input. */
@@ -45,8 +45,7 @@ export async function findFunction(
     const found = await jobs.functionOf(parent, name, version);
     return found ? ok(found) : unknown();
   } catch (error) {
-    const { code, message } = StoreError.from(error);
-    return err(handlerError(code === 'store-unavailable' ? 'unavailable' : 'internal', message));
+    return err(fromStore(error));
   }
 }
 

@@ -1,8 +1,8 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import { partsOf } from '#scheduler/invocations/result-event.ts';
-import { StoreError } from '#scheduler/store/errors.ts';
 import type { Ending, Message } from '#wit/generated/host.ts';
+import { fromStore } from '../host/ask.ts';
 import type { MessageReader, RunningChild } from '../host/children.ts';
 import { ChildMessages, type MessageSource } from './child-messages.ts';
 import type { Stop } from './stopping.ts';
@@ -91,8 +91,7 @@ export class ChildRun implements RunningChild {
           return err(handlerError('closed', 'the child has ended'));
       }
     } catch (error) {
-      const { code, message: text } = StoreError.from(error);
-      return err(handlerError(code === 'store-unavailable' ? 'unavailable' : 'internal', text));
+      return err(fromStore(error));
     }
   }
 

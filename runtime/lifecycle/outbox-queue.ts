@@ -96,7 +96,6 @@ export class OutboxQueue {
     return from < flying ? [...this.#inFlight.slice(from, to), ...queued] : queued;
   }
 
-  /** Drops all events. */
   clear(): void {
     this.#events = [];
     this.#addedAt = [];

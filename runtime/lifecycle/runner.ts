@@ -132,6 +132,10 @@ export class InvocationRunner {
     this.#children.cancel(id, message);
   }
 
+  get #clock(): () => number {
+    return this.#options.jobs.clock ?? Date.now;
+  }
+
   /** Attempts that may begin with their fetch, before their instances are there. */
   get begins(): number {
     return this.#launches.room;
@@ -171,7 +175,7 @@ export class InvocationRunner {
     const { job, signal } = run;
     const launching = this.#launches.begin(job);
     if (!run.isBegun) await this.#launches.crowd(job, launching);
-    const clock = this.#options.jobs.clock ?? Date.now;
+    const clock = this.#clock;
     const startedAt = clock();
     const begun = await untilStored(begin, signal).catch(async (error: unknown) => {
       await launching.dispose();
@@ -181,7 +185,7 @@ export class InvocationRunner {
       await launching.dispose();
       return null;
     }
-    const start = { startedAt, attempt: begun.attempt, runtimeId: this.#options.runtimeId };
+    const start = { startedAt, clock, attempt: begun.attempt, runtimeId: this.#options.runtimeId };
     const observed = this.#options.observer?.begin(job, start);
     let kill: (trap: GuestTrap) => void = () => undefined;
     const meter = silentMeter();
@@ -290,7 +294,7 @@ export class InvocationRunner {
     if (verdict.kind !== 'error' || verdict.message !== TOKENS_USED_UP.message) return verdict;
     try {
       const quota = await this.#options.tokenQuota?.(job);
-      if (quota) return { ...verdict, ...quotaStop(quota, Date.now()), code: quotaCode(quota.quota) };
+      if (quota) return { ...verdict, ...quotaStop(quota, this.#clock()), code: quotaCode(quota.quota) };
     } catch (error) {
       this.#options.onError?.(error);
     }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { rename, writeFile } from 'node:fs/promises';
+import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
@@ -123,6 +123,7 @@ async function keep(artifact: Artifact, file: string, value: unknown): Promise<v
   const temporary = `${path}.${process.pid}-${randomUUID()}`;
   await writeFile(temporary, JSON.stringify(value))
     .then(() => rename(temporary, path))
+    .catch(() => rm(temporary, { force: true }))
     .catch(() => undefined);
 }
 

@@ -124,6 +124,9 @@ describe('a launcher', () => {
     const nowhere = join(store, 'empty');
     const gone = await failing(open({ store: nowhere, componentOf: async () => null }));
     assert.deepEqual([gone.code, /deploy the function again/.test(gone.message)], ['artifact-unavailable', true]);
+    const fault = new Error('no file /var/lib/pie/blobs/component');
+    const unread = await failing(open({ store: nowhere, componentOf: () => Promise.reject(fault) }));
+    assert.match(unread.message, /^The component could not be fetched: .*no file component$/);
     const broken = await failing(
       open({ store: nowhere, componentOf: async () => new TextEncoder().encode('nonsense') }),
     );

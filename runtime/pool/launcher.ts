@@ -1,4 +1,5 @@
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import { toldText } from '#scheduler/policies/told-text.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { type Artifact, artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
 import type { Fleet } from '../fleet/fleet.ts';
@@ -119,7 +120,7 @@ export class FunctionLauncher implements Launcher {
       return {
         ok: false,
         code: 'build-failed',
-        message: `The component cannot be instantiated: ${error instanceof Error ? error.message : String(error)}`,
+        message: `The component cannot be instantiated: ${toldText(error)}`,
         hint: 'It must not trap, block or compute for long in its start function; a C or Rust program must be built as a reactor, without WASI.',
       };
     }
@@ -178,7 +179,7 @@ export class FunctionLauncher implements Launcher {
     } catch (cause) {
       throw new LaunchError(
         'artifact-unavailable',
-        `The component could not be fetched: ${StoreError.from(cause).message}`,
+        `The component could not be fetched: ${toldText(StoreError.from(cause))}`,
         { cause },
       );
     }

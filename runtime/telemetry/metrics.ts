@@ -16,6 +16,8 @@ export interface TokenTimes {
 /** The measurements of one run of an invocation. */
 export interface RunFacts {
   readonly job: InvocationJob;
+  /** End of the run by the platform's clock, milliseconds since the Unix epoch. */
+  readonly endedAt: number;
   /** `ok`, a failure's code, `requeued`, or `waiting`. */
   readonly code: string;
   readonly usage: Usage;
@@ -82,13 +84,12 @@ export class RuntimeMetrics {
     this.#starts.record(ms / 1000, { start: cold ? 'cold' : 'warm' });
   }
 
-  ended({ job, code, usage, times, model }: RunFacts): void {
+  ended({ job, endedAt, code, usage, times, model }: RunFacts): void {
     const owner = { tenant: job.tenant, function: job.function };
-    const nowMs = Date.now();
     this.#invocations.add(1, { ...owner, code });
     // An invocation that was requeued or waits for a person has not ended.
     if (code !== 'requeued' && code !== 'waiting')
-      this.#durations.record(Math.max(0, nowMs - job.submittedAt) / 1000, owner);
+      this.#durations.record(Math.max(0, endedAt - job.submittedAt) / 1000, owner);
     if (usage.queuedMs !== undefined) this.#waits.record(usage.queuedMs / 1000, { tenant: job.tenant });
     for (const type of ['input', 'output', 'cached'] as const) {
       const count = usage[`${type}Tokens`] ?? 0;
@@ -97,7 +98,7 @@ export class RuntimeMetrics {
     if ((usage.gpuMs ?? 0) > 0) this.#deviceTime.add((usage.gpuMs ?? 0) / 1000, owner);
     const { firstMessageAt, firstTokenAt, lastTokenAt } = times;
     if (firstMessageAt > 0) {
-      const at = nowMs - (performance.now() - firstMessageAt);
+      const at = endedAt - (performance.now() - firstMessageAt);
       this.#firstTokens.record(Math.max(0, at - job.submittedAt) / 1000, { ...owner, model });
     }
     const gaps = (usage.outputTokens ?? 0) - 1;

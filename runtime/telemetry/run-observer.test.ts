@@ -18,20 +18,22 @@ import { MAX_STEPS, type StepQueue } from './step-trace.ts';
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const METER = metrics.getMeter('none');
 
+const START = { startedAt: Date.now(), clock: Date.now, attempt: 1, runtimeId: 'r' };
+
 const job = (traceparent?: string): InvocationJob => ({
   ...{ id: 'inv-1', tenant: 't', function: 'story', version: 'v1', input: '{}', arrival: 1, deadlineMs: 1000 },
   ...{ submittedAt: Date.now() - 50, limits: TEST_LIMITS },
   ...(traceparent !== undefined && { traceparent }),
 });
 
-function begin(traceparent: string | undefined) {
+function begin(traceparent: string | undefined, start = START, of = job(traceparent)) {
   const exporter = new InMemorySpanExporter();
   const provider = new TracerProvider({
     sampler: new ParentBasedSampler({ root: new AlwaysOnSampler() }),
     spanProcessors: [new SimpleSpanProcessor({ exporter })],
   });
   const observer = new RunObserver({ meter: METER, tracer: provider.getTracer('test') });
-  const run = observer.begin(job(traceparent), { startedAt: Date.now(), attempt: 1, runtimeId: 'r' });
+  const run = observer.begin(of, start);
   const told: [number, number][] = [];
   const queue = (): StepQueue => ({ name: 'm', device: { setSpan: (high, low) => void told.push([high, low]) } });
   return { run, queue, told, spans: () => exporter.getFinishedSpans() };
@@ -104,16 +106,21 @@ test('the next step of a queue ends its fill span or its generation of several f
   assert.deepEqual(hex.toSorted(), below.toSorted());
 });
 
-test('a fused run is one span with all of its tokens', async () => {
+test('a fused run is one span with all of its tokens, and its generation ends with it', ({ mock }) => {
+  mock.timers.enable({ apis: ['Date'], now: Date.now() });
   const { run, queue, spans } = begin(undefined);
   const { steps } = run.runs(measured);
   const step = steps?.begin(queue(), 1, true);
   step?.took(3);
   step?.took(4);
   step?.end();
+  const endedMs = Date.now();
+  mock.timers.tick(600_000);
   run.ended('terminated', 'memory', {});
-  const [generate] = spans().filter(({ name }) => name === 'generate');
+  const [forward, generate] = spans().filter(({ name }) => name === 'forward' || name === 'generate');
+  assert.equal(forward?.attributes['pie.tokens'], 7);
   assert.equal(generate?.attributes['gen_ai.usage.output_tokens'], 7);
+  assert.ok(Math.abs((generate?.endTime[0] ?? 0) * 1000 - endedMs) < 300_000);
   const invocation = spans().at(-1);
   assert.deepEqual([invocation?.attributes['error.type'], invocation?.status.message], ['terminated', 'memory']);
 });
@@ -134,10 +141,41 @@ test('only runs that end their invocations have a duration', () => {
   const observer = new RunObserver({ meter, tracer: undefined });
   const durations = (code: string) => {
     recorded.length = 0;
-    observer.begin(job(), { startedAt: Date.now(), attempt: 1, runtimeId: 'r' }).ended(code, '', {});
+    observer.begin(job(), START).ended(code, '', {});
     return recorded.filter((name) => name === 'pie.invocation.duration').length;
   };
   assert.deepEqual(['ok', 'trap', 'requeued', 'waiting'].map(durations), [1, 1, 0, 0]);
+});
+
+test('durations are times of the platform, whose clock is not that of this machine', () => {
+  const recorded: [string, number][] = [];
+  const meter: Meter = Object.assign(Object.create(METER) as Meter, {
+    createHistogram: (name: string) => ({ record: (seconds: number) => void recorded.push([name, seconds]) }),
+  });
+  const clock = () => 1_000_060_000;
+  const run = new RunObserver({ meter, tracer: undefined }).begin(
+    { ...job(), submittedAt: 1_000_000_000 },
+    { ...START, clock },
+  );
+  run.runs(() => ({ ...measured(), times: { firstMessageAt: performance.now(), firstTokenAt: 0, lastTokenAt: 0 } }));
+  run.ended('ok', '', {});
+  const seconds = Object.fromEntries(recorded);
+  assert.equal(seconds['pie.invocation.duration'], 60);
+  assert.equal(Math.round(seconds['gen_ai.server.time_to_first_token'] ?? 0), 60);
+});
+
+test("the spans of a run have times of this machine, although its start has the platform's", () => {
+  const clock = () => Date.now() - 3_600_000;
+  const { run, spans } = begin(
+    undefined,
+    { ...START, clock, startedAt: clock() },
+    { ...job(), submittedAt: clock() - 50 },
+  );
+  run.launched({ coldStart: false, timings: { buildMs: 0, compileMs: 0, instantiateMs: 0 } }, Date.now());
+  run.runs(measured);
+  run.ended('ok', '', {});
+  assert.equal(spans().length, 4);
+  for (const { name, duration } of spans()) assert.ok(duration[0] >= 0 && duration[0] < 600, `${name} ${duration}`);
 });
 
 test('open spans are closed with the inferlet', () => {
@@ -174,11 +212,7 @@ test('an unsampled trace, and a missing tracer, make no spans', () => {
   assert.deepEqual(run.runs(measured), { traceparent: unsampled, steps: undefined });
   run.ended('ok', '', {});
   assert.equal(spans().length, 0);
-  const off = new RunObserver({ meter: METER, tracer: undefined }).begin(job(), {
-    startedAt: 0,
-    attempt: 1,
-    runtimeId: 'r',
-  });
+  const off = new RunObserver({ meter: METER, tracer: undefined }).begin(job(), START);
   assert.deepEqual(off.runs(measured), { traceparent: undefined, steps: undefined });
   assert.equal(trace.getActiveSpan(), undefined);
 });

@@ -44,20 +44,22 @@ export class RunObserver {
   /** Starts the observation of a run. The caller must call `ended` on it. */
   begin(job: InvocationJob, start: RunStart): ObservedRun {
     const { tracer } = this.#instruments;
-    return new ObservedRun(job, this.#metrics, tracer ? RunTrace.begin(tracer, job, start) : null);
+    return new ObservedRun(job, start.clock, this.#metrics, tracer ? RunTrace.begin(tracer, job, start) : null);
   }
 }
 
 /** One run, from its beginning to its terminal event. */
 export class ObservedRun {
   readonly #job: InvocationJob;
+  readonly #clock: () => number;
   readonly #metrics: RuntimeMetrics;
   readonly #trace: RunTrace | null;
   #measured: () => Measured = () => NOTHING_MEASURED;
   #ended = false;
 
-  constructor(job: InvocationJob, metrics: RuntimeMetrics, trace: RunTrace | null) {
+  constructor(job: InvocationJob, clock: () => number, metrics: RuntimeMetrics, trace: RunTrace | null) {
     this.#job = job;
+    this.#clock = clock;
     this.#metrics = metrics;
     this.#trace = trace;
   }
@@ -93,7 +95,7 @@ export class ObservedRun {
     if (this.#ended) return;
     this.#ended = true;
     const { times, model, gpuHost } = this.#measured();
-    this.#metrics.ended({ job: this.#job, code, usage, times, model });
+    this.#metrics.ended({ job: this.#job, endedAt: this.#clock(), code, usage, times, model });
     this.#trace?.ended(code, message, usage, { model, gpuHost });
   }
 }

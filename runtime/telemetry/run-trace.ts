@@ -16,8 +16,10 @@ import { StepTrace } from './step-trace.ts';
 
 /** The start of a run, and its attempt number. */
 export interface RunStart {
-  /** Milliseconds since the Unix epoch. */
+  /** By `clock`. */
   readonly startedAt: number;
+  /** The platform's clock, milliseconds since the Unix epoch. */
+  readonly clock: () => number;
   readonly attempt: number;
   readonly runtimeId: string;
 }
@@ -30,19 +32,26 @@ export class RunTrace {
   readonly #tracer: Tracer;
   readonly #invocation: Span;
   readonly #context: Context;
-  readonly #startedAt: number;
+  readonly #startedMs: number;
   #inferlet: Span | undefined;
   #steps: StepTrace | undefined;
 
-  private constructor(tracer: Tracer, invocation: Span, context: Context, startedAt: number) {
+  private constructor(tracer: Tracer, invocation: Span, context: Context, startedMs: number) {
     this.#tracer = tracer;
     this.#invocation = invocation;
     this.#context = context;
-    this.#startedAt = startedAt;
+    this.#startedMs = startedMs;
   }
 
   /** Null when the job's trace is not recorded. */
-  static begin(tracer: Tracer, job: InvocationJob, { startedAt, attempt, runtimeId }: RunStart): RunTrace | null {
+  static begin(
+    tracer: Tracer,
+    job: InvocationJob,
+    { startedAt, clock, attempt, runtimeId }: RunStart,
+  ): RunTrace | null {
+    // The other spans have times of this machine's clock.
+    const aheadMs = Date.now() - clock();
+    const [submittedMs, startedMs] = [job.submittedAt + aheadMs, startedAt + aheadMs];
     const parent = remoteContext(job.traceparent);
     const attributes: Attributes = {
       'faas.invocation_id': job.id,
@@ -54,12 +63,12 @@ export class RunTrace {
       'pie.attempt': attempt,
       ...(job.parent !== undefined && { 'pie.parent': job.parent }),
     };
-    const options = { startTime: job.submittedAt, kind: SpanKind.CONSUMER, attributes };
+    const options = { startTime: submittedMs, kind: SpanKind.CONSUMER, attributes };
     const span = tracer.startSpan('invocation', options, parent);
     if (!span.isRecording()) return null;
     const context = trace.setSpan(ROOT_CONTEXT, span);
-    tracer.startSpan('admission wait', { startTime: job.submittedAt }, context).end(startedAt);
-    return new RunTrace(tracer, span, context, startedAt);
+    tracer.startSpan('admission wait', { startTime: submittedMs }, context).end(startedMs);
+    return new RunTrace(tracer, span, context, startedMs);
   }
 
   /** Called when the instance is ready; `at` in milliseconds since the Unix epoch. */
@@ -71,7 +80,7 @@ export class RunTrace {
       'pie.instance.instantiate_ms': timings.instantiateMs,
     };
     this.#invocation.setAttribute('faas.coldstart', coldStart);
-    this.#tracer.startSpan('instance', { startTime: this.#startedAt, attributes }, this.#context).end(at);
+    this.#tracer.startSpan('instance', { startTime: this.#startedMs, attributes }, this.#context).end(at);
   }
 
   /** Called when the inferlet is about to begin; returns the trace context of its work, and the recorder of its steps. */

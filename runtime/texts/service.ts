@@ -63,7 +63,6 @@ export class TextService {
     });
   }
 
-  /** Number of worker threads. */
   get workers(): number {
     return this.#pool.workers;
   }

@@ -66,3 +66,25 @@ test('a transfer that waits ends when its inferlet stops, and when its turn does
   assert.equal(transfers.turns.size, 0);
   assert.deepEqual(transfers.begun, ['a 1', 'a 2']);
 });
+
+test('a transfer that leaves the line takes no turn from those behind it, nor from later ones', async () => {
+  const transfers = new Transfers();
+  const stopping = new AbortController();
+  const running = [transfers.start('a 1'), transfers.start('a 2')];
+  const left = transfers.start('a 3', stopping.signal);
+  const behind = transfers.start('a 4');
+  stopping.abort();
+  assert.equal((await left).tag, 'err');
+  await transfers.end('a 1');
+  assert.equal(transfers.begun.at(-1), 'a 4');
+  const stopped = new AbortController();
+  const last = transfers.start('a 5', stopped.signal);
+  stopped.abort();
+  assert.equal((await last).tag, 'err');
+  for (const name of ['a 2', 'a 4']) await transfers.end(name);
+  await Promise.all([...running, behind]);
+  const next = transfers.start('a 6');
+  assert.equal(transfers.begun.at(-1), 'a 6');
+  await transfers.end('a 6');
+  assert.deepEqual(await next, DONE);
+});
