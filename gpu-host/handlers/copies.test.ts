@@ -126,6 +126,8 @@ describe('pages that go from one host to another', () => {
     if (refused.tag === 'err') assert.match(refused.val.val, /another model made these pages/);
     assert.equal(tagOf(await begin(a, { ...carried, pageBytes: carried.pageBytes * 2 }, 'v')), 'invalid-argument');
     assert.equal(tagOf(await begin(a, { ...carried, pageSize: 4 }, 'v')), 'invalid-argument');
+    for (const version of ['', 'v'.repeat(65)])
+      assert.equal(tagOf(await begin(a, carried, version)), 'invalid-argument', `a version of ${version.length}`);
   });
 
   test('are not kept when they changed on their way', async () => {
