@@ -38,6 +38,10 @@ test('less than half of the work is not worth a wait', () => {
   prefill(trace, 'c', [1, 2, 5]);
   assert.deepEqual(trace.step(), ['a:49', 'b:49']);
   assert.deepEqual(trace.step(), ['c:49']);
+  const half = new Trace({ maxTokens: 512, maxCalls: 8 });
+  prefill(half, 'a', [1, 2, 3]);
+  prefill(half, 'b', [1, 4, 5]).left = 2 * PAGE;
+  assert.deepEqual(half.step(), ['a:49'], 'exactly half is');
 });
 
 test('a text with more pages than keys waits as well, in a batch that has room for all of it', () => {

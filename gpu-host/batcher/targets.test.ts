@@ -78,6 +78,19 @@ test('an ordinary prefill that cannot be cut goes after three steps', () => {
   );
 });
 
+test('a pressing call that cannot be cut leaves no room past the limits to others', () => {
+  const trace = new Trace({ ...LIMITS, maxTokens: 64 });
+  trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
+  trace.push('short', { kind: 'forward', tokens: 16, chunkable: false });
+  trace.push('live', { kind: 'forward', tokens: 60, chunkable: false });
+  assert.deepEqual(trace.step(), ['live:60']);
+  const narrow = new Trace({ ...LIMITS, maxCalls: 1 });
+  narrow.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
+  narrow.decode('other');
+  narrow.decode('live');
+  assert.deepEqual(narrow.step(), ['live']);
+});
+
 test('an adapter with a target goes first; the model follows after three of its steps', () => {
   const trace = new Trace(LIMITS);
   trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });

@@ -44,6 +44,11 @@ test('the pieces of a sending have what its device copies late, page by page', a
     assert.deepEqual([data[0], data[1]], [1000 + address, address], `page ${address}`);
   }
   sending.end();
+  const twice = new Sending(space.snapshot(addresses), memory, layout);
+  const piece = twice.next(turns);
+  await assert.rejects(twice.next(turns), /the piece before is still being read/);
+  assert.deepEqual(await piece, pieces[0]);
+  twice.end();
   const cut = new Sending(space.snapshot(addresses), memory, layout);
   const reading = cut.next({
     between: async (next) => {

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { Copies } from '../memory/copies.ts';
 import { hostBytes } from '../memory/host-bytes.ts';
+import { NO_EXTENT, withPage } from '../memory/page-records.ts';
 import type { DeviceClient, Imported, Outcome } from '../protocol/client.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import { must, Oracle, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
@@ -125,6 +126,8 @@ describe('pages that go from one host to another', () => {
     if (refused.tag === 'err') assert.match(refused.val.val, /another model made these pages/);
     assert.equal(tagOf(await begin(a, { ...carried, pageBytes: carried.pageBytes * 2 }, 'v')), 'invalid-argument');
     assert.equal(tagOf(await begin(a, { ...carried, pageSize: 4 }, 'v')), 'invalid-argument');
+    for (const version of ['', 'v'.repeat(65)])
+      assert.equal(tagOf(await begin(a, carried, version)), 'invalid-argument', `a version of ${version.length}`);
   });
 
   test('are not kept when they changed on their way', async () => {
@@ -247,10 +250,21 @@ test('stored copies make room for arriving ones, and a tenant alone has half of 
   copies.enter('c', 250);
   copies.enter('b', 250);
   assert.equal(copies.find('b', '1'), undefined, 'its own copy gave way first');
+  assert.ok(copies.find('a', '3'), 'and no more of others than necessary');
   copies.enter('a', 250);
   copies.enter('d', 250);
   assert.equal(copies.bytes, 1000);
   assert.throws(() => copies.enter('e', 1), /being fetched/);
   for (const tenant of ['a', 'b', 'c', 'd']) copies.leave(tenant, 250);
   assert.equal(copies.bytes, 0);
+});
+
+test('a page of another host is checked before it is mapped', () => {
+  const layout = { pageSize: 4, pageBytes: 8 };
+  const page = (filled: number, position: number) =>
+    withPage(NO_EXTENT, { filled, masked: 0, positions: Uint32Array.of(position, 0, 0, 0) }, layout);
+  assert.deepEqual(page(1, 0x7fff_ffff), { tokens: 1, nextPosition: 0x8000_0000 });
+  assert.equal(page(1, 0x8000_0000), 'one has the position 2147483648');
+  assert.deepEqual(page(2, 0x8000_0000), { tokens: 1, nextPosition: 1 }, 'an empty slot has no position');
+  assert.equal(page(16, 0), 'one names slots past its 4');
 });

@@ -97,6 +97,7 @@ onOneBackend(
         await exported(b, 'b', 5);
         await exported(b, 'c', 4);
         await ask(b, { op: 'pin-export', name: 'b', leaseMs: 60_000 });
+        await ask(b, { op: 'pin-export', name: 'b', leaseMs: 60_000 });
         assert.equal(await refusal(b, { op: 'pin-export', name: 'c', leaseMs: 10_000 }), 'unavailable');
         for (const leaseMs of [0, 3_600_001, 2 ** 32 - 1])
           assert.equal(await refusal(b, { op: 'pin-export', name: 'b', leaseMs }), 'invalid-argument');

@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import type { Outcome, StepOutput, StepResult } from '../protocol/client.ts';
 import { GREEDY, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, Workbench, withWorkbench } from '../testing/workbench.ts';
+import { checkAllowed } from './checks.ts';
 
 /** One row of words that allows these tokens. */
 function allow(b: Workbench, ...tokens: readonly number[]): Uint32Array {
@@ -80,6 +81,11 @@ withWorkbench('steps with a token mask', (handler) => {
     }
     assert.equal(tagOf(await step(b, ids(1, 0, 0), sample)), 'ok', '96 tokens are three words');
   });
+});
+
+test('a row that allows only tokens past the vocabulary is refused', () => {
+  assert.throws(() => checkAllowed(ids(0, 0b10_0000), 1, 37), /row 0 of the token mask allows no token/);
+  assert.doesNotThrow(() => checkAllowed(ids(0, 0b1_0000), 1, 37));
 });
 
 test('each row keeps its own mask when the step is cut between rows', async () => {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Shares, Taken } from '#scheduler/policies/shares.ts';
 import { handlerError } from '../protocol/errors.ts';
 import { EmbedSpace } from './embeds.ts';
 import { CallFault } from './fault.ts';
@@ -66,6 +67,30 @@ test('bytes of states are counted through copies, overwrites and frees', () => {
   assert.equal(
     tagOf(() => embeds.copy(Uint32Array.of(2), Uint32Array.of(3, 4))),
     'invalid-argument',
+  );
+});
+
+test('places of embeds on the heap are counted for the tenant until they are given back', () => {
+  const heap = new Shares(10_000);
+  const embeds = new EmbedSpace(LIMITS, { heap: new Taken(heap, 't'), values: new Taken(new Shares(100), 't') });
+  embeds.allocate(1, 4);
+  const each = heap.total / 4;
+  embeds.free(Uint32Array.of(2, 3));
+  assert.equal(heap.total, 2 * each);
+  embeds.releaseAll();
+  assert.equal(heap.total, 0);
+});
+
+test('of the allocations that failed, the last 64 are remembered', () => {
+  const embeds = new EmbedSpace(LIMITS);
+  for (let i = 0; i < 65; i++) embeds.failures.markRange(i, 1, handlerError('limit-exceeded', 'no room'), {});
+  assert.equal(
+    tagOf(() => embeds.get(0)),
+    'not-owned',
+  );
+  assert.equal(
+    tagOf(() => embeds.get(1)),
+    'dependency-failed',
   );
 });
 

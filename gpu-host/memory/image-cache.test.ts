@@ -46,6 +46,15 @@ describe('the cache of image embeds', () => {
     fc.assert(property, { seed: 16, numRuns: 300 });
   });
 
+  it('keeps the first values of an image that is put twice, and counts them once', () => {
+    const cache = new ImageCache(MAX_VALUES * 4);
+    const values = new Float32Array(10);
+    cache.put('a', 'key', values);
+    cache.put('a', 'key', new Float32Array(10));
+    assert.equal(cache.get('a', 'key'), values);
+    assert.equal(cache.bytes, 40);
+  });
+
   it('tells images apart by every pixel', () => {
     const pixels = new Uint8Array(300);
     const key = ImageCache.keyOf(pixels);

@@ -164,6 +164,18 @@ test('the members of a family share a limit, copies included, and a member that 
   kit.memory.audit();
 });
 
+test('a space that is left gives back the places that it has reserved in its tenant’s quota', () => {
+  const kit = makeMemory({ pages: 8 });
+  const tenantPages = { pages: 4, readAt: 0 };
+  const [one, two] = [kit.open({ tenantPages }), kit.open({ tenantPages })];
+  one.limits.reserve();
+  one.limits.reserve();
+  assert.equal(faultOf(() => two.allocate(1, 3)).error.tag, 'limit-exceeded');
+  one.leaveLimits();
+  two.allocate(1, 4);
+  assert.equal(two.heldPages, 4);
+});
+
 test('out-pages are filled in order; too few slots and a page named twice are refused', () => {
   const kit = makeMemory({ pages: 4 });
   const space = kit.open();

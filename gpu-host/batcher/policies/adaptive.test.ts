@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { learnResponse } from '../awaited.ts';
+import { AwaitedQueues, learnResponse } from '../awaited.ts';
 import { Batcher } from '../batcher.ts';
-import type { BatchQueue } from '../queue.ts';
+import { BatchQueue } from '../queue.ts';
 import { Scoreboard } from '../scoreboard.ts';
 import { SimCall } from '../testing/sim-call.ts';
 import { DEFAULT_GRACE, graceMs } from './adaptive.ts';
@@ -13,6 +13,16 @@ test('the wait is bounded by the policy, and by the time that it can save', () =
   assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 20), 10);
   assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 2), 2);
   assert.equal(graceMs(DEFAULT_GRACE, 32, 1, 3.2), 0.1);
+});
+
+test('a queue is late after twice its usual response time and half a millisecond', () => {
+  const awaited = new AwaitedQueues(10);
+  const queue = new BatchQueue(new Scoreboard(), 0, '', 0);
+  awaited.answered(queue, 0);
+  awaited.came(queue, 2);
+  awaited.answered(queue, 10);
+  assert.deepEqual(awaited.within(10, 10), { count: 1, leftMs: 4.5 });
+  assert.deepEqual(awaited.within(10, 14.5), { count: 0, leftMs: 0 });
 });
 
 test('the learned response time moves halfway to each new one', () => {

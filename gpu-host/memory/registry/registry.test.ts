@@ -150,6 +150,9 @@ test('rights go by function', () => {
   save('private', 'private');
   save('readable', 'readable');
   save('writable', 'writable');
+  const long = { ...MAKER, functionName: 'f'.repeat(257) };
+  const options = { persistent: false, rights: 'private' } as const;
+  assertRefused(() => registry.saveFile(long, 'x', snapshotOf(1, 1), options, memoryOnly), 'invalid-argument', /256/);
   registry.saveFile(OPERATOR, 'system/prompt', snapshotOf(2, 1), { persistent: false, rights: 'private' }, memoryOnly);
 
   const open = (caller: Caller, name: string, write: boolean) => () =>
