@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError, type ModelErrorCode } from './errors.ts';
+import { issueText, ModelError, type ModelErrorCode } from './errors.ts';
 import { LLAVA, splitLlava } from './vision/llava.ts';
 
 /**
@@ -310,10 +310,5 @@ function tokensOf({ vocab_size }: ConfigFile, ids: number | readonly number[] | 
 }
 
 function malformed(what: string, error: z.ZodError): ModelError {
-  const issue = error.issues[0];
-  const field = issue?.path.join('.') ?? '';
-  return new ModelError(
-    'malformed-config',
-    `${what}: ${field === '' ? '' : `"${field}": `}${issue?.message ?? 'invalid'}`,
-  );
+  return new ModelError('malformed-config', `${what}: ${issueText(error)}`);
 }

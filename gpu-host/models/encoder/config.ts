@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError } from '../errors.ts';
+import { issueText, ModelError } from '../errors.ts';
 import { type ModernBertParts, parseModernBert } from './modern-bert.ts';
 
 /**
@@ -238,6 +238,5 @@ function refused(what: string): ModelError {
 }
 
 function malformed(file: string, error: z.ZodError): ModelError {
-  const issue = error.issues[0];
-  return new ModelError('malformed-config', `${file}: "${issue?.path.join('.')}": ${issue?.message}`);
+  return new ModelError('malformed-config', `${file}: ${issueText(error)}`);
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError } from '../errors.ts';
+import { issueText, ModelError } from '../errors.ts';
 
 /**
  * The part of an encoder's config that only ModernBERT has (Warner et al., 2024): it normalises before each part, turns queries and keys
@@ -47,10 +47,7 @@ const schema = z.looseObject({
 /** Reads ModernBERT's own fields of a `config.json`. @throws ModelError `malformed-config` with the field */
 export function parseModernBert(json: unknown): ModernBertParts {
   const parsed = schema.safeParse(json);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    throw new ModelError('malformed-config', `config.json: "${issue?.path.join('.')}": ${issue?.message}`);
-  }
+  if (!parsed.success) throw new ModelError('malformed-config', `config.json: ${issueText(parsed.error)}`);
   const file = parsed.data;
   const { num_hidden_layers: layers, layer_types: types, rope_parameters: rotations } = file;
   if (types && types.length !== layers) {

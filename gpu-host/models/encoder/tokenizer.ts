@@ -1,7 +1,7 @@
 import { join, resolve } from 'node:path';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
-import { causeText, ModelError } from '../errors.ts';
+import { causeText, issueText, ModelError } from '../errors.ts';
 import { readJson } from '../load.ts';
 import type { EncoderConfig } from './config.ts';
 
@@ -71,10 +71,7 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   const file = join(resolve(directory), 'tokenizer.json');
   const json = await readJson(file);
   const parsed = tokenizerSchema.safeParse(json);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new ModelError('malformed-tokenizer', `${file}: "${issue?.path.join('.')}": ${issue?.message}`);
-  }
+  if (!parsed.success) throw new ModelError('malformed-tokenizer', `${file}: ${issueText(parsed.error)}`);
   const { added_tokens: added, model, post_processor: processor } = parsed.data;
   const templates = templatesOf(processor, file);
   if (templates === undefined) {
