@@ -91,7 +91,7 @@ describe('createTokenStream', () => {
     );
   });
 
-  it('decodes any bytes as all of them at once would be', () => {
+  it('decodes any tokens to the text of their joined bytes', () => {
     fc.assert(
       fc.property(fc.array(fc.uint8Array({ maxLength: 5 }), { maxLength: 12 }), (tokens) => {
         const stream = streamOf(tokens, false);

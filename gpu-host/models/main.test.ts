@@ -176,7 +176,7 @@ describe('pie models', () => {
 });
 
 describe('formatBytes', () => {
-  it('is for people', () => {
+  it('rounds to decimal units', () => {
     assert.deepEqual([0, 999, 1000, 112_351_287, 16e9].map(formatBytes), ['0 B', '999 B', '1.0 kB', '112 MB', '16 GB']);
   });
 });

@@ -49,7 +49,9 @@ export async function main(args: readonly string[]): Promise<number> {
     .option('--json', 'print one JSON object for each model')
     .option('--force', 'fetch models again even if they are in the cache')
     .addOption(
-      new Option('--kind <kind>', 'kind to check them as; by default the one of each config.json').choices(MODEL_KINDS),
+      new Option('--kind <kind>', 'kind of the models; by default the kind that each config.json implies').choices(
+        MODEL_KINDS,
+      ),
     )
     .addHelpText('after', HELP)
     .action(pull);

@@ -36,7 +36,7 @@ const schema = z.looseObject({
     .looseObject({ full_attention: rotation.nullish(), sliding_attention: rotation.nullish() })
     .nullish(),
   classifier_pooling: z.enum(['cls', 'mean']).default('cls'),
-  // No published model has these fields; the activation is then that of the layers.
+  // No published model changes these fields, so other values are refused.
   norm_bias: absent,
   attention_bias: absent,
   mlp_bias: absent,

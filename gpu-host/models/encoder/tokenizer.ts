@@ -27,11 +27,11 @@ export interface EncoderTokenizer {
 }
 
 /**
- * Characters of a text that are read at first, and at most, per token that the model takes. The library takes seconds
- * for a text of some hundred thousand characters, and its stack overflows with as many tokens.
+ * Characters of a text to tokenize at first, and at most, per token of the context. The library takes seconds for a text of some hundred
+ * thousand characters, and its stack overflows with as many tokens.
  */
 const CHARACTERS_PER_TOKEN = { first: 8, most: 64 };
-/** Tokens beyond those that the model takes: the last tokens before the end of the read text may be those of a part of a word. */
+/** Extra tokens to read beyond the context: a cut inside a word changes the last tokens before it. */
 const MARGIN = 64;
 
 /** A place of a template: a special token, or the tokens of the first or second text. */
