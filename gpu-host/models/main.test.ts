@@ -6,7 +6,7 @@ import { basename, join, relative } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { randomEncoder } from './encoder/random-encoder.ts';
-import { formatBytes } from './progress.ts';
+import { formatBytes, lineProgress } from './progress.ts';
 import { randomModel } from './random-model.ts';
 import { FileServer } from './testing/file-server.ts';
 
@@ -172,6 +172,14 @@ describe('pie models', () => {
     } finally {
       clearInterval(poll);
     }
+  });
+});
+
+describe('lineProgress', () => {
+  it('shows the share of an empty file as a number', (t) => {
+    const { mock } = t.mock.method(process.stderr, 'write', () => true);
+    lineProgress('m', true).update({ phase: 'download', file: 'f', doneBytes: 0, totalBytes: 0 });
+    assert.deepEqual(mock.calls.at(-1)?.arguments, ['m: downloading f: 0 B of 0 B (0 %)\n']);
   });
 });
 
