@@ -33,6 +33,8 @@ export interface EncoderTokenizer {
 const CHARACTERS_PER_TOKEN = { first: 8, most: 64 };
 /** Extra tokens to read beyond the context: a cut inside a word changes the last tokens before it. */
 const MARGIN = 64;
+/** Maximum number of sequences of post-processors within each other. */
+const MAX_DEPTH = 8;
 
 /** A place of a template: a special token, or the tokens of the first or second text. */
 type Piece = { readonly type: number } & ({ readonly ids: readonly number[] } | { readonly text: 0 | 1 });
@@ -150,11 +152,13 @@ function specialCount(pieces: readonly Piece[]): number {
 function templatesOf(
   processor: unknown,
   file: string,
+  depth = 0,
 ): { readonly single: Piece[]; readonly pair: Piece[] } | undefined {
   const sequence = sequenceSchema.safeParse(processor);
   if (sequence.success) {
+    if (depth === MAX_DEPTH) return undefined;
     for (const each of sequence.data.processors) {
-      const found = templatesOf(each, file);
+      const found = templatesOf(each, file, depth + 1);
       if (found) return found;
     }
     return undefined;
