@@ -62,7 +62,7 @@ export function parseAdapterConfig(json: unknown): AdapterConfig {
   for (const [field, text] of Object.entries(UNSUPPORTED)) if (isSet(file[field])) throw refused(`"${field}": ${text}`);
   if (bias && bias !== 'none') throw refused(`"bias": trained biases ("${bias}") are not supported`);
   if (!PLAIN_STARTS.includes(start)) {
-    const hint = 'convert it to a plain LoRA when it is saved (path_initial_model_for_weight_conversion of PEFT)';
+    const hint = 'save the adapter as a plain LoRA (path_initial_model_for_weight_conversion of PEFT)';
     throw refused(`"init_lora_weights": "${start}" changes the model's own weights, which is not supported`, hint);
   }
   return { rank, scale: alpha / (file.use_rslora ? Math.sqrt(rank) : rank), targets: targetsOf(file.target_modules) };

@@ -98,7 +98,7 @@ async function fetchAll(options: DownloadOptions): Promise<boolean> {
       failures = (await partBytes(options.partFile)) > before ? 1 : failures + 1;
       if (failures >= attempts || tries >= MAX_TRIES) {
         throw new ModelError('download-failed', `${label}: the download broke off: ${causeText(cause)}`, {
-          hint: 'run the same command again: it goes on where this one stopped',
+          hint: 'run the same command again: the download resumes where it stopped',
           cause,
         });
       }
