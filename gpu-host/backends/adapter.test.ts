@@ -181,17 +181,17 @@ describe('low-rank adapters', () => {
             const rows = graphs === 'direct' ? 11 + ((i * 13 + round) % 31) : 1;
             const { config } = model;
             return {
-              who: (i + round * (i % 3)) % loaded.length,
+              adapter: (i + round * (i % 3)) % loaded.length,
               call: sequence(config, random.tokens(config, rows), {
                 output: { ...wholeVocabulary(config, rows), states: true },
               }),
             };
           });
           const outputs = await device.forward(
-            batch.map(({ who, call }) => ({ ...call, ...(loaded[who] ? { adapter: loaded[who] } : {}) })),
+            batch.map(({ adapter, call }) => ({ ...call, ...(loaded[adapter] && { adapter: loaded[adapter] }) })),
           );
-          for (const [i, { who, call }] of batch.entries()) {
-            const [expected] = await oracles[who]!.forward([call]);
+          for (const [i, { adapter, call }] of batch.entries()) {
+            const [expected] = await oracles[adapter]!.forward([call]);
             const error = relativeError(Float32Array.from(values(outputs[i]!)), Float32Array.from(values(expected!)));
             assert.ok(error <= TOLERANCE, `sequence ${i} of round ${round}: ${error}`);
             worst = Math.max(worst, error);

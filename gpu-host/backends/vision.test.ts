@@ -86,7 +86,7 @@ describe('vision towers', () => {
     });
   }
 
-  it('counts the rows that it returns', async () => {
+  it('counts the embeds of an image', async () => {
     const sizes: number[] = [];
     for (const [name, options] of Object.entries(MODELS)) {
       const { vision, config } = await randomVisionModel(join(directory, `${name}-rows`), options, 6);

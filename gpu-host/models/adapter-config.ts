@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError } from './errors.ts';
+import { issueText, ModelError } from './errors.ts';
 
 /** The projections of a decoder layer that an adapter may change, in the order of the forward pass. */
 export const PROJECTIONS = ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'gate_proj', 'up_proj', 'down_proj'] as const;
@@ -55,19 +55,14 @@ const PLAIN_STARTS: readonly unknown[] = [undefined, null, true, false, 'gaussia
  */
 export function parseAdapterConfig(json: unknown): AdapterConfig {
   const parsed = configSchema.safeParse(json);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    const field = issue?.path.join('.') ?? '';
-    const text = issue?.message ?? 'invalid';
-    throw new ModelError('malformed-config', `adapter_config.json: ${field === '' ? '' : `"${field}": `}${text}`);
-  }
+  if (!parsed.success) throw new ModelError('malformed-config', `adapter_config.json: ${issueText(parsed.error)}`);
   const file = parsed.data;
   const { peft_type: type, r: rank, lora_alpha: alpha, bias, init_lora_weights: start } = file;
   if (type !== 'LORA') throw refused(`an adapter of type "${type}" is not supported`);
   for (const [field, text] of Object.entries(UNSUPPORTED)) if (isSet(file[field])) throw refused(`"${field}": ${text}`);
   if (bias && bias !== 'none') throw refused(`"bias": trained biases ("${bias}") are not supported`);
   if (!PLAIN_STARTS.includes(start)) {
-    const hint = 'convert it to a plain LoRA when it is saved (path_initial_model_for_weight_conversion of PEFT)';
+    const hint = 'save the adapter as a plain LoRA (path_initial_model_for_weight_conversion of PEFT)';
     throw refused(`"init_lora_weights": "${start}" changes the model's own weights, which is not supported`, hint);
   }
   return { rank, scale: alpha / (file.use_rslora ? Math.sqrt(rank) : rank), targets: targetsOf(file.target_modules) };

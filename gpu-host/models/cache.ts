@@ -105,8 +105,8 @@ export async function createStaging(name: string, cacheDirectory: string): Promi
 }
 
 /**
- * Path with which the files of the model's broken downloads begin: a later pull of the model resumes them. The caller holds the model's
- * lock, so no other pull writes them, also when another model has the same files. Removes abandoned downloads.
+ * Removes abandoned downloads, and returns the path prefix of the model's partial ones, which a later pull resumes. Models with the same
+ * files have different prefixes, and the caller holds the model's lock, so no other pull writes these files.
  */
 export async function prepareDownloads(name: string, cacheDirectory: string): Promise<string> {
   const downloads = join(cacheDirectory, '.downloads');

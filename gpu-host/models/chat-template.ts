@@ -125,7 +125,7 @@ class BoundedInterpreter extends Unbounded {
   override evaluate(node: object | undefined, environment: object): object {
     // One step may turn all messages into JSON, so every step checks the clock.
     if (++this.#steps > MAX_STEPS || this.#clock.late) {
-      throw new Error('it takes too long over them; send fewer or shorter ones');
+      throw new Error('the rendering takes too long; send fewer or shorter messages');
     }
     return super.evaluate(node, environment);
   }
@@ -138,7 +138,8 @@ function checkSize(variables: TemplateVariables): void {
   for (let value = left.pop(); value !== undefined; value = left.pop()) {
     const inner = typeof value === 'object' && value !== null ? Object.values(value) : [];
     count += inner.length;
-    if (count > MAX_CHAT_VALUES) throw new Error(`they have more than ${MAX_CHAT_VALUES} values; send fewer`);
+    if (count > MAX_CHAT_VALUES)
+      throw new Error(`the variables have more than ${MAX_CHAT_VALUES} values; send fewer messages`);
     for (const each of inner) left.push(each ?? null);
   }
 }

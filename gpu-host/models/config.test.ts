@@ -74,7 +74,7 @@ describe('parseConfig', () => {
     assert.equal(config.ropeScaling?.factor, 32);
   });
 
-  it('is the same after configToJson', () => {
+  it('reads back what configToJson writes', () => {
     for (const model_type of ['llama', 'mistral', 'qwen2', 'qwen3']) {
       for (const rope_scaling of [llama.rope_scaling, null, { type: 'linear', factor: 4 }]) {
         const config = parseConfig({ ...llama, model_type, rope_scaling });

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError, type ModelErrorCode } from './errors.ts';
+import { issueText, ModelError, type ModelErrorCode } from './errors.ts';
 import { LLAVA, splitLlava } from './vision/llava.ts';
 
 /**
@@ -108,7 +108,7 @@ const configSchema = z.looseObject({
 type ConfigFile = z.infer<typeof configSchema>;
 
 /** Values that transformers takes for fields that the file lacks, where they do not follow from its other fields. */
-const LEFT_OUT: Readonly<Record<string, Partial<ConfigFile>>> = {
+const FAMILY_DEFAULTS: Readonly<Record<string, Partial<ConfigFile>>> = {
   mistral: { num_key_value_heads: 8, sliding_window: 4096 },
   qwen2: { num_key_value_heads: 32, sliding_window: 4096, max_window_layers: 28 },
   qwen3: { num_key_value_heads: 32, sliding_window: 4096, max_window_layers: 28, head_dim: 128 },
@@ -124,7 +124,7 @@ export function parseConfig(json: unknown, generation: unknown = {}): ModelConfi
   const family = familyOf(text);
   const parsed = configSchema.safeParse(text);
   if (!parsed.success) throw malformed('config.json', parsed.error);
-  const file = { ...LEFT_OUT[family], ...parsed.data };
+  const file = { ...FAMILY_DEFAULTS[family], ...parsed.data };
   refuseUnsupported(file);
 
   const heads = file.num_attention_heads;
@@ -310,10 +310,5 @@ function tokensOf({ vocab_size }: ConfigFile, ids: number | readonly number[] | 
 }
 
 function malformed(what: string, error: z.ZodError): ModelError {
-  const issue = error.issues[0];
-  const field = issue?.path.join('.') ?? '';
-  return new ModelError(
-    'malformed-config',
-    `${what}: ${field === '' ? '' : `"${field}": `}${issue?.message ?? 'invalid'}`,
-  );
+  return new ModelError('malformed-config', `${what}: ${issueText(error)}`);
 }

@@ -45,8 +45,11 @@ describe('parseDecoder', () => {
   });
 
   it('refuses decoders that it cannot cut into tokens', () => {
+    let deep: object = { type: 'Fuse' };
+    for (let i = 0; i < 100_000; i++) deep = { type: 'Sequence', decoders: [deep] };
     for (const decoder of [
       null,
+      deep,
       { type: 'WordPiece' },
       { type: 'Strip', content: 'x', start: 1, stop: 0 },
       { type: 'Replace', pattern: { Regex: 'a' } },
@@ -91,7 +94,7 @@ describe('createTokenStream', () => {
     );
   });
 
-  it('decodes any bytes as all of them at once would be', () => {
+  it('decodes any tokens to the text of their joined bytes', () => {
     fc.assert(
       fc.property(fc.array(fc.uint8Array({ maxLength: 5 }), { maxLength: 12 }), (tokens) => {
         const stream = streamOf(tokens, false);

@@ -10,6 +10,7 @@ export interface TokenDecoder {
 }
 
 const SPACE_MARK = '▁';
+const MAX_DEPTH = 8;
 const encoder = new TextEncoder();
 
 const decoderSchema = z.looseObject({
@@ -67,11 +68,12 @@ export function parseDecoder(json: unknown): TokenDecoder {
   return { bytesOf, stripsLeadingSpace };
 }
 
-function flatten(json: unknown): z.infer<typeof decoderSchema>[] {
+function flatten(json: unknown, depth = 0): z.infer<typeof decoderSchema>[] {
   const parsed = decoderSchema.safeParse(json);
   if (!parsed.success) throw unsupported('a tokenizer without a decoder');
   if (parsed.data.type !== 'Sequence') return [parsed.data];
-  return (parsed.data.decoders ?? []).flatMap(flatten);
+  if (depth === MAX_DEPTH) throw unsupported(`a Sequence within ${MAX_DEPTH} others`);
+  return (parsed.data.decoders ?? []).flatMap((each) => flatten(each, depth + 1));
 }
 
 function unsupported(what: string): ModelError {

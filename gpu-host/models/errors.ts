@@ -1,3 +1,5 @@
+import type { ZodError } from 'zod';
+
 /** Reasons why a model could not be fetched, read or used. The set is closed: each code has one meaning for scripts and for people. */
 export type ModelErrorCode =
   | 'unknown-model'
@@ -37,4 +39,10 @@ export function causeText(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   if (cause.message === 'fetch failed' && cause.cause !== undefined) return causeText(cause.cause);
   return cause.message;
+}
+
+/** The first problem that a schema found, with its field. */
+export function issueText({ issues: [first] }: ZodError): string {
+  const field = first?.path.join('.') ?? '';
+  return `${field === '' ? '' : `"${field}": `}${first?.message ?? 'invalid'}`;
 }

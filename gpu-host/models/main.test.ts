@@ -6,7 +6,7 @@ import { basename, join, relative } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { randomEncoder } from './encoder/random-encoder.ts';
-import { formatBytes } from './progress.ts';
+import { formatBytes, lineProgress } from './progress.ts';
 import { randomModel } from './random-model.ts';
 import { FileServer } from './testing/file-server.ts';
 
@@ -175,8 +175,16 @@ describe('pie models', () => {
   });
 });
 
+describe('lineProgress', () => {
+  it('shows the share of an empty file as a number', (t) => {
+    const { mock } = t.mock.method(process.stderr, 'write', () => true);
+    lineProgress('m', true).update({ phase: 'download', file: 'f', doneBytes: 0, totalBytes: 0 });
+    assert.deepEqual(mock.calls.at(-1)?.arguments, ['m: downloading f: 0 B of 0 B (0 %)\n']);
+  });
+});
+
 describe('formatBytes', () => {
-  it('is for people', () => {
+  it('rounds to decimal units', () => {
     assert.deepEqual([0, 999, 1000, 112_351_287, 16e9].map(formatBytes), ['0 B', '999 B', '1.0 kB', '112 MB', '16 GB']);
   });
 });

@@ -31,7 +31,7 @@ Hugging Face layout: weights in F32, F16 and BF16; quantised as "fp8", "awq" (4 
 "compressed-tensors" (float-quantized, pack-quantized).
 GGUF: architectures llama, qwen2 and qwen3; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K.
 
-Cache: $PIE_MODELS, $XDG_CACHE_HOME/pie/models or ~/.cache/pie/models. A broken download goes on where it stopped.
+Cache: $PIE_MODELS, $XDG_CACHE_HOME/pie/models or ~/.cache/pie/models. A broken download resumes where it stopped.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 unknown model or source, 4 checksum refused, 5 download failed, 130 interrupted.`;
 
@@ -49,7 +49,9 @@ export async function main(args: readonly string[]): Promise<number> {
     .option('--json', 'print one JSON object for each model')
     .option('--force', 'fetch models again even if they are in the cache')
     .addOption(
-      new Option('--kind <kind>', 'kind to check them as; by default the one of each config.json').choices(MODEL_KINDS),
+      new Option('--kind <kind>', 'kind of the models; by default the kind that each config.json implies').choices(
+        MODEL_KINDS,
+      ),
     )
     .addHelpText('after', HELP)
     .action(pull);

@@ -95,7 +95,7 @@ export function lineProgress(name: string, visible: boolean): ProgressView {
           const of =
             totalBytes === null
               ? ''
-              : ` of ${formatBytes(totalBytes)} (${Math.floor((100 * doneBytes) / totalBytes)} %)`;
+              : ` of ${formatBytes(totalBytes)} (${Math.floor((100 * doneBytes) / (totalBytes || 1))} %)`;
           line(`${name}: downloading ${file}: ${formatBytes(doneBytes)}${of}`);
           break;
         }
@@ -134,7 +134,8 @@ function createRate(): (doneBytes: number) => number {
   let start: { ms: number; bytes: number } | null = null;
   return (doneBytes) => {
     const now = performance.now();
-    start ??= { ms: now, bytes: doneBytes };
+    // A server that does not resume makes the download start over.
+    if (start === null || doneBytes < start.bytes) start = { ms: now, bytes: doneBytes };
     const seconds = (now - start.ms) / 1000;
     return seconds < 0.5 ? 0 : (doneBytes - start.bytes) / seconds;
   };

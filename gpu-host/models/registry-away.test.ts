@@ -9,7 +9,7 @@ import { pullModel } from './pull.ts';
 import { randomModel } from './random-model.ts';
 import { FileServer } from './testing/file-server.ts';
 
-test('while the registry is away, a package without a version is the one that was pulled last for it', async () => {
+test('while the registry is unreachable, a package without a version is the version that was pulled last', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'pie-away-'));
   const cacheDirectory = join(directory, 'cache');
   const server = await FileServer.start();

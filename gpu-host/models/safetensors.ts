@@ -114,7 +114,7 @@ function parseHeader(fd: number, file: string, fileBytes: number): Map<string, S
   ranges.sort((a, b) => a.begin - b.begin || a.end - b.end);
   let position = 0;
   for (const { name, begin, end } of ranges) {
-    if (begin !== position) fail(`tensor "${name}" ${begin < position ? 'overlaps another one' : 'follows a gap'}`);
+    if (begin !== position) fail(`tensor "${name}" ${begin < position ? 'overlaps another tensor' : 'follows a gap'}`);
     position = end;
   }
   if (position !== fileBytes - dataStart) fail(`${fileBytes - dataStart - position} bytes after the last tensor`);

@@ -228,7 +228,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     }
   });
 
-  it('begins texts as the tokenizer says, and with the token of config.json only where the tokenizer names none', async () => {
+  it('takes BOS from the files of the tokenizer, and from config.json only where these name none', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-bos-'));
     const template = { type: 'TemplateProcessing', single: [{ SpecialToken: { id: 'x' } }, { Sequence: { id: 'A' } }] };
     const behind = { ...template, single: template.single.toReversed() };

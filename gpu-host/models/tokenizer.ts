@@ -3,7 +3,7 @@ import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { type ChatMessage, compileChatTemplate, pickChatTemplate, type TemplateVariables } from './chat-template.ts';
 import { parseDecoder } from './detokenizer.ts';
-import { causeText, ModelError } from './errors.ts';
+import { causeText, issueText, ModelError } from './errors.ts';
 import { readJson, readOptionalJson, readOptionalText } from './load.ts';
 import { createLongWordMerger, LONG_WORD } from './long-words.ts';
 import { createTokenStream, type TokenStream } from './token-stream.ts';
@@ -103,10 +103,7 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
   const root = resolve(directory);
   const file = join(root, 'tokenizer.json');
   const parsed = tokenizerSchema.safeParse(await readJson(file));
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new ModelError('malformed-tokenizer', `${file}: "${issue?.path.join('.')}": ${issue?.message}`);
-  }
+  if (!parsed.success) throw new ModelError('malformed-tokenizer', `${file}: ${issueText(parsed.error)}`);
   const settings = settingsSchema.parse({
     ...asObject(await readOptionalJson(root, 'special_tokens_map.json')),
     ...asObject(await readOptionalJson(root, 'tokenizer_config.json')),

@@ -49,7 +49,7 @@ async function write(
   blocked: readonly (readonly [string, BlockedTensor])[],
   tensors: LoadedModel['tensors'],
 ): Promise<void> {
-  // The caller holds the lock, so a GPU host that was killed while it wrote has left these, each up to the size of the whole file.
+  // Remove the partial files of killed GPU hosts; the caller holds the lock, so no running one writes them.
   for (const name of await readdir(directory))
     if (name.startsWith(`${FILE}.`) && name.endsWith(PARTIAL)) await rm(join(directory, name), { force: true });
   const partial = `${file}.${randomUUID()}${PARTIAL}`;

@@ -6,7 +6,7 @@ import type { DeviceAdapter } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
 import type { AdapterMatrices, EngineHandle } from './addon.ts';
 
-/** Of `native`: LOW_RANK_STEP, to a multiple of which ranks are padded; the alignment of arrays; the rows of the largest graph. */
+/** As in `native`: LOW_RANK_STEP, to whose multiples ranks are padded; the alignment of arrays; the rows of the largest graph. */
 const RANK_STEP = 16;
 const ALIGNMENT = 256;
 const GRAPH_ROWS = 128;

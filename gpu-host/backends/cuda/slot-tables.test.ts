@@ -92,7 +92,7 @@ test('after random schedules, every table is the list built from scratch', () =>
 
 const listOf = (first: number, length: number) => Uint32Array.from({ length }, (_, i) => first + i);
 
-test('a sequence that goes on brings only its new slots, until it outgrows its table', () => {
+test('a continued sequence brings only its new slots, until it outgrows its table', () => {
   const tables = new SlotTables(4096);
   let context = listOf(0, 1000);
   let brought = 0;
@@ -124,7 +124,7 @@ test('lists that are not seen any more make room after some batches; lists in us
   assert.equal(tables.count, 4);
 });
 
-test('a list that does not go on takes no table, and a short one or one larger than all room takes none either', () => {
+test('a sequence that keeps no keys takes no table; neither does a short list, nor one larger than all room', () => {
   const tables = new SlotTables(4096);
   tables.begin();
   assert.equal(tables.place(listOf(0, 1000), 1, NONE), undefined);

@@ -56,7 +56,7 @@ export class SlotTables {
 
   /**
    * The place of the list of `context` and the slots of the inputs after it. Undefined when the step must bring the whole list: it is
-   * short, does not go on, or all room is taken by lists in use. The device must take the batch, or `clear` must follow.
+   * short, its inputs keep no keys, or lists in use take all room. The device must take the batch, or `clear` must follow.
    * @param writes slots of the inputs, or none when their keys live for the step only
    */
   place(context: Uint32Array, inputs: number, writes: Uint32Array): TablePlace | undefined {
@@ -68,7 +68,7 @@ export class SlotTables {
       this.#drop(table);
       table = undefined;
     }
-    // A list that does not go on is worth a table only if it has one.
+    // A sequence that keeps no keys uses its table, but gets no new one.
     if (!table && writes.length > 0) table = this.#make(needed);
     if (!table) return undefined;
     const { start } = table;

@@ -38,13 +38,13 @@ export class Deadline {
   }
 }
 
-/** Waits for what was begun before each call, with at most two waits at once: one that runs, and one that all later callers share. */
+/** Lets callers wait for work that began before their calls, by at most two waits: one that runs, and one that all later callers share. */
 export class SharedWait {
   readonly #begin: () => Promise<unknown>;
   #running: Promise<unknown> = Promise.resolve();
   #next: Promise<unknown> | undefined;
 
-  /** @param begin begins a wait for what was begun before */
+  /** @param begin begins a wait for all work that began before */
   constructor(begin: () => Promise<unknown>) {
     this.#begin = begin;
   }

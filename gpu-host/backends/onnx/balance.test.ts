@@ -59,13 +59,14 @@ describe('dealtRows', () => {
     const property = fc.property(shapes, (drawn) => {
       const batch = strangers(drawn);
       const rows = separateRows(batch, [...batch.keys()]);
-      for (const dealt of dealtRows(batch, rows, COSTS)) {
+      for (const [deal, dealt] of dealtRows(batch, rows, COSTS).entries()) {
         const members = dealt.flatMap((row) => row.members.map(({ index }) => index));
         assert.deepEqual(
           members.toSorted((a, b) => a - b),
           [...batch.keys()],
         );
         for (const row of dealt) {
+          assert.ok(row.members.length <= 2 ** (deal + 1));
           assert.equal(
             row.tokens,
             row.members.reduce((sum, { sequence }) => sum + sequence.positions.length, 0),

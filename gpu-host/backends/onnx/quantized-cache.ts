@@ -83,6 +83,7 @@ async function write(model: LoadedModel, linears: readonly LinearLayer[], file: 
         await handle.writeFile(values);
         await handle.writeFile(new Uint8Array(scales.buffer, scales.byteOffset, scales.byteLength));
       }
+      await handle.sync();
     } finally {
       await handle.close();
     }

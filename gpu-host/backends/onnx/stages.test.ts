@@ -58,7 +58,7 @@ function readers(batch: readonly SequenceInput[]): number[][] {
 const batches = fc.record({ seed: fc.integer(), count: fc.integer({ min: 1, max: 12 }) });
 
 describe('DependencyFinder', () => {
-  test('finds which stage reads whose writes, batch after batch', () => {
+  test('finds which sequence reads whose writes, batch after batch', () => {
     const finder = new DependencyFinder(SLOTS);
     const property = fc.property(batches, ({ seed, count }) => {
       const batch = randomBatch(seed, count);

@@ -1,7 +1,8 @@
-import { copyFile, mkdir, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
+import { writeSafetensors } from '#gpu-host/models/safetensors.ts';
 
 /** Tiny models of every shape of the family, named by the feature that they exercise. */
 export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
@@ -22,21 +23,13 @@ export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
 
 /** Writes a model again with 16-bit weights, which most models on the hub have. */
 export async function narrowModel(model: LoadedModel, directory: string, dtype: 'BF16' | 'F16'): Promise<LoadedModel> {
-  const header: Record<string, unknown> = {};
-  const parts: Uint8Array[] = [];
-  let offset = 0;
-  for (const [name, shape] of expectedTensors(model.config)) {
-    const narrow = narrowed(model.tensors.read(name), dtype);
-    header[name] = { dtype, shape, data_offsets: [offset, offset + narrow.byteLength] };
-    offset += narrow.byteLength;
-    parts.push(narrow);
-  }
-  const json = Buffer.from(JSON.stringify(header));
-  const length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(json.length));
+  const tensors = expectedTensors(model.config).map(([name, shape]) => ({
+    ...{ name, shape, dtype },
+    data: () => [narrowed(model.tensors.read(name), dtype)],
+  }));
   await mkdir(directory, { recursive: true });
   await copyFile(join(model.directory, 'config.json'), join(directory, 'config.json'));
-  await writeFile(join(directory, 'model.safetensors'), Buffer.concat([length, json, ...parts]));
+  await writeSafetensors(join(directory, 'model.safetensors'), tensors);
   return loadModel(directory);
 }
 

@@ -5,6 +5,7 @@ import { configToJson, type ModelConfig } from '../config.ts';
 import { causeText, ModelError } from '../errors.ts';
 import { expectedTensors } from '../load.ts';
 import { type TensorSource, writeSafetensors } from '../safetensors.ts';
+import { halvesOfHeads } from './matrices.ts';
 import { parseTokenizerBin, sentencePieceTokenizer } from './sentencepiece.ts';
 
 const HEADER_BYTES = 28;
@@ -131,10 +132,12 @@ function tensorsOf(config: ModelConfig, checkpoint: Buffer): TensorSource[] {
     );
   }
 
+  const halves = (rows: Float32Array) =>
+    new Float32Array(halvesOfHeads(new Uint8Array(rows.buffer), 4 * hidden, headDim).buffer);
   const sources: Record<string, (layer: number) => Float32Array> = {
     'input_layernorm.weight': attentionNorm,
-    'self_attn.q_proj.weight': (layer) => halfSplitRows(q(layer), headDim, hidden),
-    'self_attn.k_proj.weight': (layer) => halfSplitRows(k(layer), headDim, hidden),
+    'self_attn.q_proj.weight': (layer) => halves(q(layer)),
+    'self_attn.k_proj.weight': (layer) => halves(k(layer)),
     'self_attn.v_proj.weight': v,
     'self_attn.o_proj.weight': o,
     'post_attention_layernorm.weight': feedForwardNorm,
@@ -151,19 +154,6 @@ function tensorsOf(config: ModelConfig, checkpoint: Buffer): TensorSource[] {
     if (source === undefined) throw new ModelError('missing-tensor', `llama2.c checkpoints have no "${name}"`);
     return { name, shape, data: () => source(Number(layer ?? 0)) };
   });
-}
-
-/** Per head: rows 0, 2, 4, … become the first half, rows 1, 3, 5, … the second. */
-function halfSplitRows(weight: Float32Array, headDim: number, columns: number): Float32Array {
-  const out = new Float32Array(weight.length);
-  const half = headDim / 2;
-  const rows = weight.length / columns;
-  for (let row = 0; row < rows; row++) {
-    const inHead = row % headDim;
-    const target = row - inHead + (inHead % 2 === 0 ? inHead / 2 : half + (inHead - 1) / 2);
-    out.set(weight.subarray(row * columns, (row + 1) * columns), target * columns);
-  }
-  return out;
 }
 
 async function readSlice(slice: FileSlice): Promise<Buffer> {

@@ -7,6 +7,7 @@ import { SENTENCE_FILES } from '../encoder/config.ts';
 import { causeText, ModelError } from '../errors.ts';
 import { expectedTensors, readJson } from '../load.ts';
 import { type TensorSource, writeSafetensors } from '../safetensors.ts';
+import { transposed } from './matrices.ts';
 
 type Onnx = (typeof onnxProto)['onnx'];
 type Initializer = InstanceType<Onnx['TensorProto']>;
@@ -109,7 +110,7 @@ class WeightFinder {
     if (product === undefined) throw new ModelError('missing-tensor', `the ONNX graph has no weight for "${name}"`);
     // The export stores W of x · W as [in, out]; Hugging Face keeps [out, in].
     expectShape(name, product.shape, [...shape].reverse());
-    return transpose(product.values, product.shape[0] ?? 1, product.shape[1] ?? 1);
+    return transposed(product.values, product.shape[0] ?? 1, product.shape[1] ?? 1);
   }
 
   #values(name: string): { values: Float32Array; shape: number[] } | undefined {
@@ -181,13 +182,4 @@ function expectShape(name: string, found: readonly number[], expected: readonly 
       `"${name}" has shape [${found.join(', ')}] in the graph, config.json implies [${expected.join(', ')}]`,
     );
   }
-}
-
-function transpose(values: Float32Array, rows: number, columns: number): Float32Array {
-  const out = new Float32Array(values.length);
-  for (let row = 0; row < rows; row++) {
-    for (let column = 0; column < columns; column++)
-      out[column * rows + row] = values[row * columns + column] as number;
-  }
-  return out;
 }

@@ -118,7 +118,7 @@ export function sentencePieceTokenizer(
       ],
     },
     pre_tokenizer: null,
-    // Contexts begin with the BOS token by themselves.
+    // The runtime, not the tokenizer, begins a context with the BOS token.
     post_processor: null,
     decoder: {
       type: 'Sequence',

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError } from '../errors.ts';
+import { issueText, ModelError } from '../errors.ts';
 import { type ModernBertParts, parseModernBert } from './modern-bert.ts';
 
 /**
@@ -44,7 +44,7 @@ export type EncoderHead =
 /** Use of an encoder, which its operator chooses. */
 export type EncoderKind = EncoderHead['kind'];
 
-/** The `model_type`s that are computed here. */
+/** Supported `model_type`s. */
 export const ENCODER_TYPES = ['bert', 'roberta', 'xlm-roberta', 'modernbert'] as const;
 
 const ACTIVATIONS: ReadonlyMap<string, EncoderActivation> = new Map([
@@ -109,7 +109,7 @@ const librarySchema = z.looseObject({ default_prompt_name: z.string().nullish() 
 /**
  * Reads the parsed JSON of an encoder's files.
  *
- * @throws ModelError `malformed-config` with the field, `unsupported-model` with the feature that is not computed here
+ * @throws ModelError `malformed-config` with the field, `unsupported-model` with the unsupported feature
  */
 export function parseEncoderConfig(json: unknown, kind: EncoderKind, files: SentenceFiles = {}): EncoderConfig {
   const type = z.looseObject({ model_type: z.string() }).safeParse(json);
@@ -238,6 +238,5 @@ function refused(what: string): ModelError {
 }
 
 function malformed(file: string, error: z.ZodError): ModelError {
-  const issue = error.issues[0];
-  return new ModelError('malformed-config', `${file}: "${issue?.path.join('.')}": ${issue?.message}`);
+  return new ModelError('malformed-config', `${file}: ${issueText(error)}`);
 }

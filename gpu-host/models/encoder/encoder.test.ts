@@ -231,6 +231,9 @@ describe('the tokenizer of an encoder', () => {
       return loadEncoderTokenizer(directory, config);
     };
     await assert.rejects(load(null), /post_processor/);
+    const deep = '{"type":"Sequence","processors":['.repeat(20_000) + ']}'.repeat(20_000);
+    await writeFile(file, `{"model":{},"post_processor":${deep}}`);
+    await assert.rejects(loadEncoderTokenizer(directory, config), { code: 'unsupported-model' });
     for (const id of ['[CLS]', '__proto__']) {
       const single = [{ SpecialToken: { id, type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }];
       const template = { type: 'TemplateProcessing', single, pair: [], special_tokens: {} };

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError } from '../errors.ts';
+import { issueText, ModelError } from '../errors.ts';
 
 /**
  * The part of an encoder's config that only ModernBERT has (Warner et al., 2024): it normalises before each part, turns queries and keys
@@ -36,7 +36,7 @@ const schema = z.looseObject({
     .looseObject({ full_attention: rotation.nullish(), sliding_attention: rotation.nullish() })
     .nullish(),
   classifier_pooling: z.enum(['cls', 'mean']).default('cls'),
-  // No published model has these fields; the activation is then that of the layers.
+  // No published model changes these fields, so other values are refused.
   norm_bias: absent,
   attention_bias: absent,
   mlp_bias: absent,
@@ -47,10 +47,7 @@ const schema = z.looseObject({
 /** Reads ModernBERT's own fields of a `config.json`. @throws ModelError `malformed-config` with the field */
 export function parseModernBert(json: unknown): ModernBertParts {
   const parsed = schema.safeParse(json);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    throw new ModelError('malformed-config', `config.json: "${issue?.path.join('.')}": ${issue?.message}`);
-  }
+  if (!parsed.success) throw new ModelError('malformed-config', `config.json: ${issueText(parsed.error)}`);
   const file = parsed.data;
   const { num_hidden_layers: layers, layer_types: types, rope_parameters: rotations } = file;
   if (types && types.length !== layers) {

@@ -1,7 +1,7 @@
 import { join, resolve } from 'node:path';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
-import { causeText, ModelError } from '../errors.ts';
+import { causeText, issueText, ModelError } from '../errors.ts';
 import { readJson } from '../load.ts';
 import type { EncoderConfig } from './config.ts';
 
@@ -27,12 +27,14 @@ export interface EncoderTokenizer {
 }
 
 /**
- * Characters of a text that are read at first, and at most, per token that the model takes. The library takes seconds
- * for a text of some hundred thousand characters, and its stack overflows with as many tokens.
+ * Characters of a text to tokenize at first, and at most, per token of the context. The library takes seconds for a text of some hundred
+ * thousand characters, and its stack overflows with as many tokens.
  */
 const CHARACTERS_PER_TOKEN = { first: 8, most: 64 };
-/** Tokens beyond those that the model takes: the last tokens before the end of the read text may be those of a part of a word. */
+/** Extra tokens to read beyond the context: a cut inside a word changes the last tokens before it. */
 const MARGIN = 64;
+/** Maximum number of sequences of post-processors within each other. */
+const MAX_DEPTH = 8;
 
 /** A place of a template: a special token, or the tokens of the first or second text. */
 type Piece = { readonly type: number } & ({ readonly ids: readonly number[] } | { readonly text: 0 | 1 });
@@ -71,10 +73,7 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   const file = join(resolve(directory), 'tokenizer.json');
   const json = await readJson(file);
   const parsed = tokenizerSchema.safeParse(json);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new ModelError('malformed-tokenizer', `${file}: "${issue?.path.join('.')}": ${issue?.message}`);
-  }
+  if (!parsed.success) throw new ModelError('malformed-tokenizer', `${file}: ${issueText(parsed.error)}`);
   const { added_tokens: added, model, post_processor: processor } = parsed.data;
   const templates = templatesOf(processor, file);
   if (templates === undefined) {
@@ -153,11 +152,13 @@ function specialCount(pieces: readonly Piece[]): number {
 function templatesOf(
   processor: unknown,
   file: string,
+  depth = 0,
 ): { readonly single: Piece[]; readonly pair: Piece[] } | undefined {
   const sequence = sequenceSchema.safeParse(processor);
   if (sequence.success) {
+    if (depth === MAX_DEPTH) return undefined;
     for (const each of sequence.data.processors) {
-      const found = templatesOf(each, file);
+      const found = templatesOf(each, file, depth + 1);
       if (found) return found;
     }
     return undefined;

@@ -38,9 +38,9 @@ export async function verifyFile(file: string, checksum: Checksum, label: string
   if (found !== checksum.hex) {
     throw new ModelError(
       'checksum-mismatch',
-      `${label}: what arrived has ${checksum.algorithm} ${found}, expected ${checksum.hex}`,
+      `${label}: the download has ${checksum.algorithm} ${found}, expected ${checksum.hex}`,
       {
-        hint: 'nothing of it was kept; it was changed on its way or at its source. Check the registry or endpoint in use',
+        hint: 'the file was discarded: it changed in transit or at its source. Check the registry or endpoint in use',
       },
     );
   }

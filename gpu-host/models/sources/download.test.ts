@@ -108,6 +108,7 @@ describe('download', () => {
   it('refuses another length before it is transferred', async () => {
     server.files.set('/file', { bytes: content });
     await assert.rejects(download({ ...options, expectedBytes: 5 }), { code: 'checksum-mismatch' });
+    assert.equal((await stat(options.partFile)).size, 0);
   });
 
   it('tries again after temporary errors, and not after others', async () => {

@@ -46,8 +46,8 @@ export class HttpStatusError extends Error {
 const MAX_RETRY_DELAY_MS = 8_000;
 /** Bound on all tries, including tries that bring bytes: a server that never resumes could keep the client busy for ever. */
 const MAX_TRIES = 200;
-/** Checks without new bytes before a connection is idle. A blocked thread runs only one check, so its delay does not blame the server. */
-const IDLE_LOOKS = 20;
+/** Checks without new bytes before a connection counts as idle. A blocked thread delays the checks, so it does not fail a live connection. */
+const IDLE_CHECKS = 20;
 
 /**
  * Downloads a file over HTTP and verifies it; resumes where an earlier try or an earlier process stopped.
@@ -55,7 +55,7 @@ const IDLE_LOOKS = 20;
  * Tries again after a broken connection, with a growing pause; new bytes restart the count of tries. When a resumed file fails its
  * checksum (its beginning was of another content), fetches it once more from the start.
  *
- * @throws ModelError `download-failed` (the part is kept), `checksum-mismatch` (nothing is kept), `cancelled` (the part is kept);
+ * @throws ModelError `download-failed` and `cancelled` (the part is kept), `checksum-mismatch` (content with a wrong hash is removed);
  * HttpStatusError for replies such as 401 or 404
  */
 export async function download(options: DownloadOptions): Promise<void> {
@@ -98,7 +98,7 @@ async function fetchAll(options: DownloadOptions): Promise<boolean> {
       failures = (await partBytes(options.partFile)) > before ? 1 : failures + 1;
       if (failures >= attempts || tries >= MAX_TRIES) {
         throw new ModelError('download-failed', `${label}: the download broke off: ${causeText(cause)}`, {
-          hint: 'run the same command again: it goes on where this one stopped',
+          hint: 'run the same command again: the download resumes where it stopped',
           cause,
         });
       }
@@ -113,11 +113,11 @@ async function fetchAll(options: DownloadOptions): Promise<boolean> {
 async function fetchRest(options: DownloadOptions): Promise<void> {
   const { label, idleTimeoutMs = 30_000 } = options;
   const idle = new AbortController();
-  let looks = 0;
+  let idleChecks = 0;
   const handle = await open(options.partFile, 'a');
   const timer = setInterval(() => {
-    if (++looks === IDLE_LOOKS) idle.abort(new Error(`nothing arrived for ${idleTimeoutMs / 1000} s`));
-  }, idleTimeoutMs / IDLE_LOOKS);
+    if (++idleChecks === IDLE_CHECKS) idle.abort(new Error(`nothing arrived for ${idleTimeoutMs / 1000} s`));
+  }, idleTimeoutMs / IDLE_CHECKS);
   try {
     const have = (await handle.stat()).size;
     const response = await fetch(options.url, {
@@ -143,25 +143,28 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
         'checksum-mismatch',
         `${label}: the server offers ${totalBytes} bytes, expected ${expected}`,
         {
-          hint: 'it is another file than the one that was asked for. Check the registry or endpoint in use',
+          hint: 'the server has another file under this name. Check the registry or endpoint in use',
         },
       );
     }
     let doneBytes = start;
     options.onProgress?.({ file: label, doneBytes, totalBytes });
     for await (const chunk of response.body ?? []) {
-      // The time of a write is the disk's.
-      looks = Number.NaN;
+      // Do not count the time of a write: NaN never reaches the limit.
+      idleChecks = Number.NaN;
       await handle.writeFile(chunk);
-      looks = 0;
+      idleChecks = 0;
       doneBytes += chunk.byteLength;
       if (expected !== null && doneBytes > expected) {
-        throw new ModelError('checksum-mismatch', `${label}: more than the expected ${expected} bytes arrive`);
+        throw new ModelError(
+          'checksum-mismatch',
+          `${label}: the server sends more than the expected ${expected} bytes`,
+        );
       }
       options.onProgress?.({ file: label, doneBytes, totalBytes });
     }
     if (totalBytes !== null && doneBytes !== totalBytes)
-      throw new Error(`it ended at byte ${doneBytes} of ${totalBytes}`);
+      throw new Error(`the response ended at byte ${doneBytes} of ${totalBytes}`);
   } finally {
     clearInterval(timer);
     await handle.close();

@@ -30,7 +30,7 @@ export interface FetchFromHubOptions {
   readonly revision: string;
   /** The one file that holds the whole model; by default a model in Hugging Face layout is fetched. */
   readonly file?: string;
-  /** Path with which the files of broken downloads begin, so that a later fetch resumes them. Only one fetch at a time may use it. */
+  /** Path prefix of partial downloads, which a later fetch resumes. Only one fetch at a time may use it. */
   readonly partPrefix: string;
   /** Folder for the files. */
   readonly directory: string;

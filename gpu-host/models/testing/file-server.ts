@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 
 /** Interval at which the server checks a connection that it must cut. */
-const LOOK_MS = 5;
+const POLL_MS = 5;
 
 /** Points at which the server cuts connections. */
 export interface Cuts {
@@ -70,7 +70,7 @@ export class FileServer {
       return;
     }
     if (file.requires !== undefined && authorization !== file.requires) {
-      response.writeHead(401).end('who are you');
+      response.writeHead(401).end('unauthorized');
       return;
     }
     if (file.location !== undefined) {
@@ -97,10 +97,10 @@ export class FileServer {
     if (file.cuts && cut !== undefined) {
       response.write(body.subarray(0, cut));
       const { parts } = file.cuts;
-      const look = setInterval(() => {
+      const poll = setInterval(() => {
         if (largest(parts) >= from + cut) response.destroy();
-      }, LOOK_MS);
-      response.once('close', () => clearInterval(look));
+      }, POLL_MS);
+      response.once('close', () => clearInterval(poll));
     } else if (file.stalls) response.write(body.subarray(0, body.length / 2));
     else response.end(body);
   }

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { ModelConfig } from '../config.ts';
-import { ModelError } from '../errors.ts';
+import { issueText, ModelError } from '../errors.ts';
 import { splitLlava } from './llava.ts';
 import { type ImagePreparation, parsePreparation } from './preparation.ts';
 
@@ -81,10 +81,7 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
   const split = splitLlava(json);
   if (!split) return undefined;
   const parsed = llavaSchema.safeParse(split.file);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new ModelError('malformed-config', `config.json: "${issue?.path.join('.')}": ${issue?.message}`);
-  }
+  if (!parsed.success) throw new ModelError('malformed-config', `config.json: ${issueText(parsed.error)}`);
   const { vision_config: file, ...llava } = parsed.data;
   const kind = Object.hasOwn(TOWERS, file.model_type) && TOWERS[file.model_type as keyof typeof TOWERS];
   if (!kind) throw refused(`vision towers of type "${file.model_type}" are not supported`);

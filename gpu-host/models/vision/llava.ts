@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError } from '../errors.ts';
+import { issueText, ModelError } from '../errors.ts';
 
 /** The `model_type` of models with a vision tower. */
 export const LLAVA = 'llava';
@@ -54,10 +54,7 @@ export function splitLlava(
 ): { text: Record<string, unknown>; file: Record<string, unknown> } | undefined {
   if (!isLlava(json)) return undefined;
   const parsed = llavaSchema.safeParse(json);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new ModelError('malformed-config', `config.json: "${issue?.path.join('.')}": ${issue?.message}`);
-  }
+  if (!parsed.success) throw new ModelError('malformed-config', `config.json: ${issueText(parsed.error)}`);
   const { text_config, bos_token_id, eos_token_id, quantization_config } = parsed.data;
   const type = typeof text_config.model_type === 'string' ? text_config.model_type : 'llama';
   const outer = Object.entries({ bos_token_id, eos_token_id }).filter(([, value]) => value != null);

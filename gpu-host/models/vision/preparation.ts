@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError } from '../errors.ts';
+import { issueText, ModelError } from '../errors.ts';
 
 /** Red, green, blue. */
 export type Color = readonly [number, number, number];
@@ -70,10 +70,7 @@ const DEFAULTS = {
  */
 export function parsePreparation(json: unknown, imageSize: number): ImagePreparation {
   const parsed = fileSchema.safeParse(json);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new ModelError('malformed-config', `preprocessor_config.json: "${issue?.path.join('.')}": ${issue?.message}`);
-  }
+  if (!parsed.success) throw new ModelError('malformed-config', `preprocessor_config.json: ${issueText(parsed.error)}`);
   const file = parsed.data;
   const type = file.image_processor_type ?? file.feature_extractor_type ?? 'CLIPImageProcessor';
   const kind = /^(CLIP|Llava|Siglip)(ImageProcessor|FeatureExtractor)(Fast|Pil)?$/.exec(type)?.[1];

@@ -1,9 +1,9 @@
-import { closeSync, openSync, writeSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { configToJson, type ModelConfig } from '#gpu-host/models/config.ts';
 import { expectedTensors } from '#gpu-host/models/load.ts';
 import { gaussian, tinyConfig, writePlainTokenizer } from '#gpu-host/models/random-model.ts';
+import { type TensorSource, writeSafetensors } from '#gpu-host/models/safetensors.ts';
 
 const LLAMA3 = {
   headDim: 128,
@@ -47,46 +47,22 @@ export async function writeRandomShape(directory: string, config: ModelConfig): 
   await mkdir(directory, { recursive: true });
   await writeFile(join(directory, 'config.json'), JSON.stringify(configToJson(config), null, 2));
   await writePlainTokenizer(directory, config.vocabularySize);
-  const tensors = expectedTensors(config);
-  const header: Record<string, unknown> = {};
-  let offset = 0;
-  for (const [name, shape] of tensors) {
-    const end = offset + 2 * sizeOf(shape);
-    header[name] = { dtype: 'BF16', shape, data_offsets: [offset, end] };
-    offset = end;
-  }
-  const json = Buffer.from(JSON.stringify(header));
-  const padded = Buffer.alloc(Math.ceil((json.length + 8) / 64) * 64 - 8, ' ');
-  json.copy(padded);
-  const length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(padded.length));
   const block = randomBlock(BLOCK_VALUES, 1 / Math.sqrt(config.hiddenSize));
-  const ones = Buffer.from(new Uint16Array(config.hiddenSize).fill(ONE).buffer);
-  const fd = openSync(join(directory, 'model.safetensors'), 'w');
-  try {
-    write(fd, length);
-    write(fd, padded);
-    for (const [name, shape] of tensors) {
-      const source = name.endsWith('norm.weight') ? ones : block;
-      for (let left = 2 * sizeOf(shape); left > 0; left -= Math.min(left, source.length))
-        write(fd, source.subarray(0, Math.min(left, source.length)));
-    }
-  } finally {
-    closeSync(fd);
-  }
+  const ones = new Uint8Array(new Uint16Array(config.hiddenSize).fill(ONE).buffer);
+  const tensors = expectedTensors(config).map(([name, shape]): TensorSource => {
+    const bytes = 2 * shape.reduce((size, dimension) => size * dimension, 1);
+    return { name, shape, dtype: 'BF16', data: () => repeated(name.endsWith('norm.weight') ? ones : block, bytes) };
+  });
+  await writeSafetensors(join(directory, 'model.safetensors'), tensors);
 }
 
-function randomBlock(count: number, deviation: number): Buffer {
+function* repeated(block: Uint8Array, bytes: number): Generator<Uint8Array> {
+  for (let left = bytes; left > 0; left -= block.length) yield block.subarray(0, left);
+}
+
+function randomBlock(count: number, deviation: number): Uint8Array {
   const normal = gaussian(17);
   const values = Float32Array.from({ length: count }, () => deviation * normal());
   const words = new Uint32Array(values.buffer);
-  return Buffer.from(Uint16Array.from(words, (word) => word >>> 16).buffer);
-}
-
-function write(fd: number, bytes: Buffer): void {
-  for (let done = 0; done < bytes.length; ) done += writeSync(fd, bytes, done);
-}
-
-function sizeOf(shape: readonly number[]): number {
-  return shape.reduce((size, dimension) => size * dimension, 1);
+  return new Uint8Array(Uint16Array.from(words, (word) => word >>> 16).buffer);
 }

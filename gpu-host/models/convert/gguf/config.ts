@@ -3,7 +3,7 @@ import { type Llama3RopeScaling, type ModelConfig, parseConfig } from '../../con
 import { ModelError } from '../../errors.ts';
 import type { GgufHeader, GgufTensor, MetadataValue } from './header.ts';
 
-/** Architectures of llama.cpp that are families of ours; `llama` also covers Mistral. */
+/** Architectures of llama.cpp that Pie implements; `llama` also covers Mistral. */
 const ARCHITECTURES = ['llama', 'qwen2', 'qwen3'] as const;
 
 /** Frequency scaling of Llama 3.1 to 3.3, of which GGUF keeps only the resulting divisors. The models differ in the factor alone. */

@@ -7,6 +7,7 @@ import { ModelError } from '../../errors.ts';
 import { expectedTensors } from '../../load.ts';
 import { type TensorSource, writeSafetensors } from '../../safetensors.ts';
 import { loadTokenizer } from '../../tokenizer.ts';
+import { halvesOfHeads } from '../matrices.ts';
 import { ggufConfig } from './config.ts';
 import { type GgufTensor, readGgufHeader } from './header.ts';
 import { ggufTokenizer, specialIds } from './tokenizer.ts';
@@ -156,18 +157,6 @@ function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
 
 function bytesOf({ buffer, byteOffset, byteLength }: Uint8Array | Float32Array): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
-}
-
-/** Per head: rows 0, 2, 4, … become the first half, rows 1, 3, 5, … the second. Blocks never span rows, so rows of any type move as bytes. */
-function halvesOfHeads(read: Uint8Array, rowBytes: number, rowsOfHead: number): Uint8Array {
-  const out = new Uint8Array(read.length);
-  const half = rowsOfHead / 2;
-  for (let row = 0; row * rowBytes < read.length; row++) {
-    const inHead = row % rowsOfHead;
-    const source = row - inHead + (inHead < half ? 2 * inHead : 2 * (inHead - half) + 1);
-    out.set(read.subarray(source * rowBytes, (source + 1) * rowBytes), row * rowBytes);
-  }
-  return out;
 }
 
 function readDivisors(fd: number, { type, shape, offset, bytes }: GgufTensor): Float32Array {

@@ -142,16 +142,16 @@ describe('readGgufHeader', () => {
     const refusesTensor = (more: Partial<Tensor>, message: RegExp) =>
       refuses(ggufFile({ ...PARTS, tensors: [tensor('a'), tensor('b', more)] }), message);
     await refusesTensor({ offset: 96 }, /"b" has 64 bytes from byte \d+ of a file/);
-    await refusesTensor({ offset: 2 ** 52 }, /"b" .* cannot be in it/);
+    await refusesTensor({ offset: 2 ** 52 }, /"b" .* cannot be in the file/);
     await refusesTensor({ offset: 65 }, /"b" has 64 bytes/);
     await refusesTensor({ offset: 32 }, /"b" overlaps/);
     await refusesTensor({ offset: 0 }, /overlaps/);
-    await refusesTensor({ shape: [2 ** 40, 2 ** 40] }, /cannot be in it/);
-    await refusesTensor({ shape: [0, 8] }, /cannot be in it/);
+    await refusesTensor({ shape: [2 ** 40, 2 ** 40] }, /cannot be in the file/);
+    await refusesTensor({ shape: [0, 8] }, /cannot be in the file/);
     await refusesTensor({ shape: [] }, /0 dimensions/);
     await refusesTensor({ shape: [1, 1, 1, 1, 16] }, /5 dimensions/);
     // A block of 32 values never spans rows.
-    await refusesTensor({ shape: [4, 16], type: 8, bytes: Buffer.alloc(68) }, /cannot be in it/);
+    await refusesTensor({ shape: [4, 16], type: 8, bytes: Buffer.alloc(68) }, /cannot be in the file/);
   });
 
   it('ends with a typed error wherever a file is cut or changed', async () => {

@@ -125,7 +125,7 @@ function placed(reader: Reader, tensors: ReadonlyMap<string, GgufTensor>, alignm
   }
   let end = start;
   for (const [name, { offset, bytes }] of [...result].sort(([, a], [, b]) => a.offset - b.offset)) {
-    if (offset < end) throw reader.malformed(`tensor "${name}" overlaps another one`);
+    if (offset < end) throw reader.malformed(`tensor "${name}" overlaps another tensor`);
     end = offset + bytes;
   }
   return result;
@@ -209,7 +209,7 @@ class Reader {
     const columns = shape.at(-1) ?? 0;
     if (!shape.every((size) => size >= 1) || columns % type.values !== 0 || bytes > this.size || offset > this.size) {
       throw this.malformed(
-        `tensor "${name}" of shape [${shape.join(', ')}] in ${type.name} at ${offset} cannot be in it`,
+        `tensor "${name}" of shape [${shape.join(', ')}] in ${type.name} at ${offset} cannot be in the file`,
       );
     }
     return { type, shape, offset, bytes };

@@ -155,7 +155,7 @@ describe('ggufTokenizer', () => {
     }
   });
 
-  it('refuses others, with the key', async () => {
+  it('refuses unsupported and malformed metadata, and names the key', async () => {
     const tokens = ['a', 'b', 'ab'];
     const metadata: Metadata = {
       'tokenizer.ggml.model': 'gpt2',

@@ -9,7 +9,7 @@ type Metadata = ReadonlyMap<string, MetadataValue>;
 /** `tokenizer.ggml.token_type`; types past the list count as normal tokens. */
 const KINDS: readonly PieceKind[] = ['normal', 'normal', 'unknown', 'control', 'added', 'unused', 'byte'];
 
-/** Tokens that end a turn under any end token of the file: llama.cpp finds them by these names, too. */
+/** Names of tokens that end a turn, whatever end token the file states; llama.cpp uses these names, too. */
 const END_NAMES = ['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<|end|>', '<|endoftext|>', '<|end_of_text|>'];
 const BEGIN_NAME = '<|im_start|>';
 

@@ -13,7 +13,7 @@ export interface TensorType {
   readonly exact?: ExactBlocks;
 }
 
-/** Blocks of ours that hold exactly the values of a type. */
+/** Pie's blocks that hold exactly the values of a type. */
 export interface ExactBlocks extends Pick<BlockedTensor, 'dtype' | 'blockSize'> {
   levels(source: DataView): Uint8Array;
   scales(source: DataView): Float32Array;
@@ -139,7 +139,7 @@ interface ReadBlock {
   scales(block: DataView, at: number, set: (i: number, scale: number) => void): void;
 }
 
-/** A type of which each block becomes blocks of ours, with the same values. */
+/** A type of which each block becomes some of Pie's blocks, with the same values. */
 function exact(
   name: string,
   values: number,

@@ -9,7 +9,7 @@ const PIECE_VALUES = 1 << 20;
 const EMBEDDINGS = 'model.embed_tokens.weight';
 
 /**
- * The tensors that hold a matrix: blocks with exactly the same levels, zero points and scales, if one of our block sizes divides the group size;
+ * The tensors that hold a matrix: blocks with exactly the same levels, zero points and scales, if one of Pie's block sizes divides the group size;
  * else 32-bit floats, each product rounded once. Besides pieces, a conversion keeps the words of one matrix in memory.
  *
  * @throws ModelError `malformed-weights` when a scale is not finite

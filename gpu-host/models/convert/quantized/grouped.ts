@@ -1,7 +1,8 @@
 import { ModelError } from '../../errors.ts';
 import type { StoredTensor } from '../../safetensors.ts';
+import { transposed } from '../matrices.ts';
 import { expectStored, MISMATCH, readScales } from './stored.ts';
-import { type Packing, readWords, transposed, unpackRows } from './words.ts';
+import { type Packing, readWords, unpackRows } from './words.ts';
 
 /**
  * A matrix of unsigned levels whose columns form groups, as a checkpoint stores it. A value is `(level − zero) × scale`, with a scale and a

@@ -32,7 +32,7 @@ export class Stored {
   }
 
   /**
-   * A tensor that stands in for another one; null when the checkpoint has only the other one.
+   * The tensor `name`, which replaces `other`; null when the checkpoint has `other` instead.
    *
    * @throws ModelError `malformed-weights` when it has both, `missing-tensor` when it has neither
    */

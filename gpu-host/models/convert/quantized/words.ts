@@ -47,13 +47,3 @@ export function unpackRows(
   }
   return numbers;
 }
-
-/** `[rows, columns]` as `[columns, rows]`. */
-export function transposed(values: Float32Array, rows: number, columns: number): Float32Array {
-  const out = new Float32Array(values.length);
-  for (let row = 0; row < rows; row++) {
-    for (let column = 0; column < columns; column++)
-      out[column * rows + row] = values[row * columns + column] as number;
-  }
-  return out;
-}

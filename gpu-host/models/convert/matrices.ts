@@ -1,0 +1,24 @@
+/** `[rows, columns]` as `[columns, rows]`. */
+export function transposed(values: Float32Array, rows: number, columns: number): Float32Array {
+  const out = new Float32Array(values.length);
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++)
+      out[column * rows + row] = values[row * columns + column] as number;
+  }
+  return out;
+}
+
+/**
+ * Reorders the rows of whole heads from a rotation of neighbouring pairs to one of halves: rows 0, 2, 4, … of each head become its first half,
+ * rows 1, 3, 5, … its second. The rows may be of any type.
+ */
+export function halvesOfHeads(rows: Uint8Array, rowBytes: number, headDim: number): Uint8Array<ArrayBuffer> {
+  const out = new Uint8Array(rows.length);
+  const half = headDim / 2;
+  for (let row = 0; row * rowBytes < rows.length; row++) {
+    const inHead = row % headDim;
+    const source = row - inHead + (inHead < half ? 2 * inHead : 2 * (inHead - half) + 1);
+    out.set(rows.subarray(source * rowBytes, (source + 1) * rowBytes), row * rowBytes);
+  }
+  return out;
+}
