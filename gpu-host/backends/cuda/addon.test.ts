@@ -399,7 +399,6 @@ describe('a CUDA backend', () => {
       }
       const projected = await backend.project(some.states, 2, wide.config.vocabularySize);
       assert.ok(relativeError(values({ kind: 'top', ...projected }), values(whole)) < 1e-5);
-      // One scoring for each of the six rows.
       assert.equal(bounded.mock.calls.filter(({ arguments: [, what] }) => what === 'a scoring').length, 6);
     } finally {
       await backend.dispose();

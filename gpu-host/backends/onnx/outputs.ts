@@ -4,10 +4,8 @@ import type { RunShape } from './bias.ts';
 import type { RunFeeds } from './feeds.ts';
 import { columnOf, type Row, type RowMember } from './rows.ts';
 
-/** Named outputs of a run. */
 export type RunResult = InferenceSession.ReturnType;
 
-/** Names of one set of top tokens. */
 export interface TopNames {
   readonly logits: string;
   readonly tokens: string;

@@ -17,7 +17,6 @@ export class PaddingMeter {
     this.#costs = costs;
   }
 
-  /** Marks the start of a batch. */
   begin(): void {
     this.#before = { computed: this.#computed, wanted: this.#wanted };
   }

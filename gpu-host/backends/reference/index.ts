@@ -302,7 +302,6 @@ function picksOf(request: OutputRequest, output: SequenceOutput): number[] {
   });
 }
 
-/** Rounds to single precision. */
 function single(x: Float64Array): Float64Array {
   return Float64Array.from(Float32Array.from(x));
 }

@@ -33,8 +33,7 @@ export interface EncoderTokenizer {
 const CHARACTERS_PER_TOKEN = { first: 8, most: 64 };
 /** Extra tokens to read beyond the context: a cut inside a word changes the last tokens before it. */
 const MARGIN = 64;
-/** Maximum number of sequences of post-processors within each other. */
-const MAX_DEPTH = 8;
+const MAX_NESTED_SEQUENCES = 8;
 
 /** A place of a template: a special token, or the tokens of the first or second text. */
 type Piece = { readonly type: number } & ({ readonly ids: readonly number[] } | { readonly text: 0 | 1 });
@@ -156,7 +155,7 @@ function templatesOf(
 ): { readonly single: Piece[]; readonly pair: Piece[] } | undefined {
   const sequence = sequenceSchema.safeParse(processor);
   if (sequence.success) {
-    if (depth === MAX_DEPTH) return undefined;
+    if (depth === MAX_NESTED_SEQUENCES) return undefined;
     for (const each of sequence.data.processors) {
       const found = templatesOf(each, file, depth + 1);
       if (found) return found;
