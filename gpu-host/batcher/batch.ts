@@ -46,7 +46,6 @@ export function batchInputs({ forwards, projections, encodings }: Batch): number
   return forwards.reduce((sum, { tokens }) => sum + tokens, projections.length);
 }
 
-/** Tenants of the batch's calls. */
 export function tenantsOf({ forwards, projections, encodings }: Batch): Set<string> {
   return new Set([...forwards.map(({ call }) => call), ...projections, ...encodings].map(({ queue }) => queue.tenant));
 }

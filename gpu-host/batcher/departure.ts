@@ -40,7 +40,6 @@ export class Departure {
     if (this.#policy.kind === 'rate' && isDeviceCall(call)) this.#rate.arrived(nowMs);
   }
 
-  /** Call when the queue has got its results. */
   answered(queue: BatchQueue, nowMs: number): void {
     this.#awaited.answered(queue, nowMs);
   }

@@ -27,12 +27,10 @@ export interface ModelContext {
   embedding(token: number): Float32Array | undefined;
 }
 
-/** A scoreboard key of a page address. */
 export function pageKey(address: number): number {
   return address * 2;
 }
 
-/** A scoreboard key of an embed address. */
 export function embedKey(address: number): number {
   return address * 2 + 1;
 }

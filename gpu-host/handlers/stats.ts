@@ -20,7 +20,6 @@ export class StepStats {
   projections = 0;
   /** Projections that a forward's own step answered. */
   fusedProjections = 0;
-  /** Images encoded. */
   images = 0;
   /** Images that were not encoded, because their tenant had them encoded before. */
   imageHits = 0;

@@ -225,7 +225,6 @@ export function slotBits(count: number): number {
   return count >= 32 ? 0xffff_ffff : (1 << count) - 1;
 }
 
-/** Number of set bits. */
 export function bitCount(bits: number): number {
   let count = 0;
   for (let left = bits >>> 0; left !== 0; left &= left - 1) count++;

@@ -3,7 +3,6 @@ import { test } from 'node:test';
 import { ArrayDevice } from './testing/array-device.ts';
 import { TransferBuffers } from './transfers.ts';
 
-/** A device with pinned memory, whose queued copies end when the test says so. */
 function makeDevice() {
   const device = new ArrayDevice(4, 1);
   const ends: { resolve: () => void; reject: (why: Error) => void }[] = [];

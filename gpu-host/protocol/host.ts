@@ -131,11 +131,9 @@ export interface ModelStats extends ModelCompute {
   readonly tokens: number;
   /** Tokens of sequences with one input. */
   readonly decodeTokens: number;
-  /** Images encoded. */
   readonly images: number;
   /** Images that were not encoded, because their tenant had them encoded before. */
   readonly imageHits: number;
-  /** Calls that failed. */
   readonly failedCalls: number;
   /** Milliseconds that the device computed. */
   readonly deviceBusyMs: number;
@@ -179,7 +177,6 @@ export interface EncoderStats {
   readonly texts: number;
   /** Tokens computed, without padding. */
   readonly tokens: number;
-  /** Calls that failed. */
   readonly failedCalls: number;
   /** Milliseconds that the device computed. */
   readonly deviceBusyMs: number;

@@ -336,7 +336,6 @@ export class Connection implements ResultSink {
     else this.#queued(inferlet, call, bytes);
   }
 
-  /** A call of an open queue. */
   #queued(inferlet: HostedInferlet, call: QueueCall, bytes: number): void {
     const open = inferlet.queues.get(call.queue);
     if (!open) throw new ProtocolFault('malformed', `queue ${call.queue} of inferlet ${call.inferlet} is not open`);

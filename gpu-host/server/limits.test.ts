@@ -276,3 +276,12 @@ test('inferlets of one tenant share the memory for pending calls and embeds: the
   assert.equal(bytes.heap.total, 0);
   await checkNeighbour(host, connection);
 });
+
+test('a connection on which too many inferlets are opened ends with the reason', async () => {
+  await using host = await startTestHost({ host: { limits: { maxInferlets: 2 } } });
+  const connection = await host.connect();
+  const open = (arrival: number) => connection.openInferlet({ id: `${arrival}`, maxPages: 4, arrival });
+  const [first] = [open(1), open(2), open(3)];
+  const outcome = await first!.synchronize(first!.createQueue('tiny'));
+  assert.match(outcome.tag === 'err' ? outcome.val.val : '', /\(overrun\): more than 2 inferlets are open/);
+});
