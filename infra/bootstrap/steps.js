@@ -106,7 +106,7 @@ const LIGHT_RUNTIME = [
   `runtime/fleet/!(${HANGING}|${OWN_PROCESS.fleet}).test.ts`,
   `runtime/images/!(${OWN_PROCESS.images}).test.ts`,
   `runtime/pool/!(${OWN_PROCESS.pool}).test.ts`,
-  'runtime/@(channel|grammar|guest|host|lifecycle|lowering|telemetry|texts)/**/*.test.ts',
+  'runtime/@(channel|grammar|guest|host|lifecycle|lowering|telemetry|texts|workers)/**/*.test.ts',
 ];
 
 /**
