@@ -96,17 +96,19 @@ const LIGHT = [
   'infra/*.test.ts',
   'infra/@(container|links|package|telemetry)/*.test.ts',
   'infra/supervisor/@(*-policy|thread-times).test.ts',
+  'runtime/lowering/*.test.ts',
   'wit/**/*.test.ts',
 ];
-/** Tests of the runtime that share another process. Together they take about as long as those above. */
+/** Tests of backends and of the runtime that share another process. Together they take about as long as those above. */
 const LIGHT_RUNTIME = [
+  'gpu-host/backends/!(adapter).test.ts',
   'runtime/build/*.test.ts',
   'runtime/build/wasm/*.test.ts',
   `runtime/build/graph/!(${OWN_PROCESS.graph}).test.ts`,
   `runtime/fleet/!(${HANGING}|${OWN_PROCESS.fleet}).test.ts`,
   `runtime/images/!(${OWN_PROCESS.images}).test.ts`,
   `runtime/pool/!(${OWN_PROCESS.pool}).test.ts`,
-  'runtime/@(channel|grammar|guest|host|lifecycle|lowering|telemetry|texts|workers)/**/*.test.ts',
+  'runtime/@(channel|grammar|guest|host|lifecycle|telemetry|texts|workers)/**/*.test.ts',
 ];
 
 /**
@@ -225,7 +227,7 @@ export const STEPS = [
         files: LIGHT,
       },
       {
-        title: 'Tests of the runtime, in one process',
+        title: 'Tests of backends and of the runtime, in one process',
         minutes: LONGER * 25,
         args: SHARED,
         files: LIGHT_RUNTIME,
@@ -233,19 +235,11 @@ export const STEPS = [
     ],
   },
   {
-    title: 'Tests of durations and of sandboxes that hang, one at a time',
+    title: 'Tests of durations and of sandboxes that hang, two at a time',
     minutes: LONGER * 5,
-    args: tests(1),
+    // Each of them needs one core.
+    args: tests(2),
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
-    // The tests above need one core. These compute on one thread, so that they take the other one.
-    beside: [
-      {
-        title: 'Tests of backends, in one process',
-        minutes: LONGER * 5,
-        args: SHARED,
-        files: ['gpu-host/backends/!(adapter).test.ts'],
-      },
-    ],
   },
   // In lanes behind the rooms, the functions took longer: four busy processes share two cores no better than three.
   { ...FUNCTIONS_A_TO_K, beside: [FUNCTIONS_L_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER] },
