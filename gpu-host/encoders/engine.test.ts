@@ -14,6 +14,7 @@ import { FrameWriter } from '../protocol/words.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { must, startTestHost, type TestHost } from '../testing/host.ts';
 import { type EncodePort, EncoderEngine, type HostedEncoder } from './engine.ts';
+import { LatencyProfile } from './latency-profile.ts';
 
 const CPU = { name: 'CPU' };
 
@@ -29,6 +30,11 @@ function call(texts: readonly (readonly number[])[], firsts = texts.map(({ lengt
 }
 
 /** Counts the batches of an encoder, and holds them back until `gate` opens. */
+/** Keeps the size of batches, whatever the time that a test holds one of them. */
+class SteadyProfile extends LatencyProfile {
+  override note(): void {}
+}
+
 class Watched implements Encoder {
   readonly batches: EncoderInput[][] = [];
   gate: Promise<void> = Promise.resolve();
@@ -72,7 +78,11 @@ describe('encoders of a GPU host', () => {
     watched = new Watched(plain);
     const hosted = (name: string, encoder: Encoder): HostedEncoder => ({ name, encoder, device: CPU, directory });
     host = new GpuHost([], {
-      encoders: [hosted('small', watched), hosted('ranker', ranker)],
+      encoders: [
+        hosted('small', watched),
+        { ...hosted('steady', watched), profile: new SteadyProfile() },
+        hosted('ranker', ranker),
+      ],
       bytes: hostBytes(1 << 20, 4 << 20),
     });
     connection = await GpuHostConnection.connect(await host.listen(join(directory, 's')));
@@ -93,6 +103,7 @@ describe('encoders of a GPU host', () => {
       connection.encoders.map(({ name, kind, size, contextLength }) => ({ name, kind, size, contextLength })),
       [
         { name: 'small', kind: 'embedding', size: 32, contextLength: 64 },
+        { name: 'steady', kind: 'embedding', size: 32, contextLength: 64 },
         { name: 'ranker', kind: 'reranker', size: 1, contextLength: 64 },
       ],
     );
@@ -130,11 +141,11 @@ describe('encoders of a GPU host', () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const before = watched.batches.length;
-    const first = inferlets[0]!.encode('small', call([text(20)]));
+    const first = inferlets[0]!.encode('steady', call([text(20)]));
     while (watched.batches.length === before) await new Promise((next) => setImmediate(next));
-    const others = inferlets.map((inferlet, i) => inferlet.encode('small', call([text(20 + i)])));
+    const others = inferlets.map((inferlet, i) => inferlet.encode('steady', call([text(20 + i)])));
     // Each tenant has its own connection, which the host reads in order: it has all calls when it has answered these.
-    for (const outcome of await Promise.all(inferlets.map((each) => each.encode('small', call([]))))) must(outcome);
+    for (const outcome of await Promise.all(inferlets.map((each) => each.encode('steady', call([]))))) must(outcome);
     resolve();
     for (const each of [first, ...others]) must(await each);
     assert.deepEqual(
