@@ -1,9 +1,9 @@
 import type { JsonSchema } from './input-schema.ts';
-import { StepsExhausted } from './schema/budget.ts';
+import { StepsExhausted, TooDeepError } from './schema/budget.ts';
 import { type Fault, pointerTo } from './schema/fault.ts';
 import { PatternError } from './schema/pattern-syntax.ts';
 import { SchemaError } from './schema/references.ts';
-import { SchemaValidator, TooDeepError } from './schema/validator.ts';
+import { SchemaValidator } from './schema/validator.ts';
 import { type FunctionVersion, ownerOf } from './types.ts';
 
 /** The parts of a function version that the check of inputs needs. Without a tenant, its id must differ from those of all tenants' versions. */

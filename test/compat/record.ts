@@ -6,7 +6,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, constants } from 'node:zlib';
-import { contractText } from '#runtime/build/native/wrap.ts';
+import { contractText } from '#runtime/build/component/contract.ts';
 import { call } from '../harness/deploy.ts';
 import { Platform } from '../harness/platform.ts';
 import { type Call, FOLDER, type Recorded, recordedCalls } from './recorded.ts';

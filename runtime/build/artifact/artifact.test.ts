@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import fc from 'fast-check';
 import { testArtifact } from '../../testing/components.ts';
-import { contractText } from '../native/wrap.ts';
+import { contractText } from '../component/contract.ts';
 import { type BuildCode, BuildError } from '../outcome.ts';
 import { publishArtifact, readArtifact } from '../store.ts';
 import { load } from '../testing/load.ts';

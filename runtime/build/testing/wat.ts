@@ -1,5 +1,5 @@
 import { componentEmbed, componentNew, parse } from '@bytecodealliance/jco-transpile/wasm-tools';
-import { contractText } from '../native/wrap.ts';
+import { contractText } from '../component/contract.ts';
 
 /** A core module of WebAssembly text. */
 export const wat = (text: string): Promise<Uint8Array> => parse(text);

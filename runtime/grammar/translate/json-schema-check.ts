@@ -1,9 +1,9 @@
 import type { JsonSchema } from '#scheduler/functions/input-schema.ts';
-import { StepsExhausted } from '#scheduler/functions/schema/budget.ts';
+import { StepsExhausted, TooDeepError } from '#scheduler/functions/schema/budget.ts';
 import { pointerTo } from '#scheduler/functions/schema/fault.ts';
 import { PatternError } from '#scheduler/functions/schema/pattern-syntax.ts';
 import { SchemaError } from '#scheduler/functions/schema/references.ts';
-import { SchemaValidator, TooDeepError } from '#scheduler/functions/schema/validator.ts';
+import { SchemaValidator } from '#scheduler/functions/schema/validator.ts';
 import { tooLarge } from './error.ts';
 import type { Check } from './expression.ts';
 import { mistake, type Pointer, shortened } from './json-schema-object.ts';

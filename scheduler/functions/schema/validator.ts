@@ -22,8 +22,6 @@ const CHARACTERS_PER_STEP = 8;
 const MULTIPLE_STEPS = 50;
 const MAX_TOLD = 300;
 
-export { TooDeepError };
-
 /**
  * Checks values against a JSON Schema (2020-12) by interpreting it, since workerd refuses generated code. A budget bounds the steps and the
  * depth of a check, and linear-time patterns bound each step. The rules match `@cfworker/json-schema`; a property test compares both.
