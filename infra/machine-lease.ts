@@ -15,6 +15,7 @@ import {
 import { listMachines, removalNotice, removedCertificates } from '#scheduler/machines/machines.ts';
 import { Channels } from '#scheduler/store/channels.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
+import { retrying } from '#scheduler/store/retrying.ts';
 import { Store } from '#scheduler/store/store.ts';
 import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
@@ -134,7 +135,8 @@ async function followPeers(config: Config, store: Store, removed: () => void): P
     saidWhy = String(error);
     console.error('The list of accepted certificates could not be updated; the last one still applies:', error);
   };
-  const again = () => void follow().catch(failed);
+  const following = retrying(follow, failed);
+  const again = () => void following.run();
   const subscriber = connectRedis(config);
   subscriber.on('error', () => undefined);
   // Wait for the connection: a subscription that begins later could miss the notice of a removal.
@@ -150,6 +152,7 @@ async function followPeers(config: Config, store: Store, removed: () => void): P
   const timer = setInterval(again, READ_PEERS_MS);
   return () => {
     clearInterval(timer);
+    following.stop();
     channels.close();
     subscriber.disconnect();
   };

@@ -2,7 +2,7 @@ import { pullModel } from '#gpu-host/models/pull.ts';
 import type { GpuHostAddress } from '#gpu-host/protocol/connections.ts';
 import { type LinkSecurity, toMachine } from '#scheduler/links/security.ts';
 import type { Machines } from '#scheduler/machines/machines.ts';
-import { retrying } from './retrying.ts';
+import { retrying } from '#scheduler/store/retrying.ts';
 
 const LOOK_EVERY_MS = 60_000;
 

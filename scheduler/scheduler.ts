@@ -172,7 +172,7 @@ export class Scheduler {
     this.admission = new Admission(store);
     this.queue = new AdmissionQueue(store, this.admission);
     this.active = new ActiveJobs(store, retention);
-    this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options.leaseMs);
+    this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options);
     this.drains = new Drains(store, channels);
     this.nameOwners = new NameOwners(store);
     this.durableNames = new DurableNames(store);

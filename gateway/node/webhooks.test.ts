@@ -7,6 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Reach } from '#scheduler/addresses/reach.ts';
 import { WEBHOOK_QUEUE } from '#scheduler/keys.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
 import { definedScripts, eventually } from '#scheduler/testing/fixture.ts';
 import type { WebhookOutcome, Webhooks } from '#scheduler/webhooks/webhooks.ts';
 import type { WebhookDelivery } from '../app/control.ts';
@@ -123,6 +124,26 @@ describe('webhooks', () => {
     const { status, attempts } = await settled(id);
     assert.deepEqual([status, attempts], ['failed', 1]);
     await redis.zrem(keys.webhooks, 'broken');
+  });
+
+  it('lose no attempt when Redis is away as a delivery begins', async () => {
+    const { invocations } = platform.scheduler;
+    const { get } = invocations;
+    const asked = Promise.withResolvers<void>();
+    const id = await client.submit('echo', {}, { webhook: receiver.url('/read') }).then((submitted) => submitted.id);
+    const attempt = await platform.attempt(id);
+    invocations.get = async () => {
+      asked.resolve();
+      throw new StoreError('store-unavailable', 'Redis is away.');
+    };
+    try {
+      await attempt.succeed(1);
+      await asked.promise;
+    } finally {
+      invocations.get = get;
+    }
+    const { status, attempts } = await settled(id);
+    assert.deepEqual([status, attempts], ['delivered', 1]);
   });
 
   it('repeat a signed delivery under one id until the receiver accepts it', async () => {

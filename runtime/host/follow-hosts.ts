@@ -1,7 +1,7 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { AdmissionWorker } from '#scheduler/admission/worker.ts';
 import { type Drains, machineEntry } from '#scheduler/gpu-hosts/drains.ts';
-import { retrying } from '../retrying.ts';
+import { retrying } from '#scheduler/store/retrying.ts';
 import type { Draining } from './draining.ts';
 
 export interface FollowedHosts {

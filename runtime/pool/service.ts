@@ -4,9 +4,9 @@ import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
+import { retrying } from '#scheduler/store/retrying.ts';
 import type { Fleet } from '../fleet/fleet.ts';
 import type { StoredProgram } from '../fleet/sandbox.ts';
-import { retrying } from '../retrying.ts';
 import { type FunctionLauncher, programKey } from './launcher.ts';
 
 export interface ServiceOptions {

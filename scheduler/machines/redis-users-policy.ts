@@ -15,11 +15,13 @@ const rulesOf = (prefix: string): string[] => [
  * The `ACL` commands that bring the users of Redis in line with the machines that have joined. Pure.
  * @param listed lines of `ACL LIST`
  * @param wanted SHA-256 of the password, in hex, by user
+ * @param current users that have the rules of this release: another release may have made the others
  * @param prefix prefix of the platform's keys; users with another prefix stay as they are
  */
 export function userCommands(
   listed: readonly string[],
   wanted: ReadonlyMap<string, string>,
+  current: ReadonlySet<string>,
   prefix: string,
 ): string[][] {
   const known = new Map<string, string>();
@@ -28,7 +30,9 @@ export function userCommands(
     if (user.startsWith(`${prefix}-machine-`)) known.set(user, line);
   }
   const gone = [...known.keys()].filter((user) => !wanted.has(user));
-  const made = [...wanted].filter(([user, hash]) => !known.get(user)?.split(' ').includes(`#${hash}`));
+  const isKept = (user: string, hash: string) =>
+    current.has(user) && known.get(user)?.split(' ').includes(`#${hash}`) === true;
+  const made = [...wanted].filter(([user, hash]) => !isKept(user, hash));
   return [
     ...(gone.length > 0 ? [['DELUSER', ...gone]] : []),
     ...made.map(([user, hash]) => ['SETUSER', user, 'reset', 'on', `#${hash}`, ...rulesOf(prefix)]),

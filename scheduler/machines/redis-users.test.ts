@@ -148,6 +148,16 @@ describe('the Redis user of a machine', () => {
     stop();
   });
 
+  it('gets the rules of this release when another one has made it', async () => {
+    const user = await granted('old', 'LL');
+    await scheduler.store.redis.call('ACL', 'SETUSER', user.user, '-publish');
+    await assert.rejects((await connect(user)).publish('pie:c', 'x'), /NOPERM/);
+    const later = openTestScheduler(redis, { prefix: 'pie' });
+    await later.redisUsers.compare();
+    await later.close();
+    assert.equal(await (await connect(user)).publish('pie:c', 'x'), 0);
+  });
+
   it('comes back after a restart of Redis, which keeps no users', async () => {
     const user = await granted('lost', 'GG');
     const stop = await scheduler.redisUsers.follow(() => undefined);
@@ -170,17 +180,22 @@ describe('the policy of Redis users', () => {
   it('brings any users of its own in line, leaves others alone, and then has nothing to do', () => {
     const own = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c');
     fc.assert(
-      fc.property(fc.dictionary(user, hash), fc.dictionary(own, hash), (there, wanted) => {
+      fc.property(fc.dictionary(user, hash), fc.dictionary(own, hash), fc.uniqueArray(own), (there, wanted, known) => {
         const users = new Map(Object.entries(there));
         const list = () => [...users].map(([name, password]) => `user ${name} on #${password} ~pie:* +@all`);
         const goal = new Map(Object.entries(wanted));
-        for (const [command, ...rest] of userCommands(list(), goal, 'pie')) {
+        const current = new Set<string>(known);
+        for (const [command, ...rest] of userCommands(list(), goal, current, 'pie')) {
           if (command === 'DELUSER') for (const name of rest) assert.ok(users.delete(name), `${name} is there`);
-          else users.set(rest[0]!, rest.find((word) => word.startsWith('#'))!.slice(1));
+          else {
+            users.set(rest[0]!, rest.find((word) => word.startsWith('#'))!.slice(1));
+            current.add(rest[0]!);
+          }
         }
         const others = Object.entries(there).filter(([name]) => !name.startsWith('pie-machine-'));
         assert.deepEqual([...users].sort(), [...others, ...goal].sort());
-        assert.deepEqual(userCommands(list(), goal, 'pie'), []);
+        for (const name of goal.keys()) assert.ok(current.has(name), `${name} has the rules of this release`);
+        assert.deepEqual(userCommands(list(), goal, current, 'pie'), []);
       }),
     );
   });

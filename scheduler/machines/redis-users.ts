@@ -35,6 +35,8 @@ export interface RedisUser {
 export class RedisUsers {
   readonly #store: Store;
   readonly #channels: Channels;
+  /** Users that this process has made or given the rules of its release. */
+  readonly #current = new Set<string>();
 
   constructor(store: Store, channels: Channels) {
     this.#store = store;
@@ -104,8 +106,9 @@ export class RedisUsers {
     const wanted = new Map(
       Object.entries(stored).map(([name, text]) => [userOf(keys.prefix, name), parse(text).password] as const),
     );
-    const commands = userCommands(listed, wanted, keys.prefix);
+    const commands = userCommands(listed, wanted, this.#current, keys.prefix);
     for (const command of commands) await this.#store.call((redis) => redis.call('ACL', ...command));
+    for (const user of wanted.keys()) this.#current.add(user);
     if (commands.length > 0) await this.#store.call(keepUsers);
   }
 

@@ -73,6 +73,27 @@ describe('the lease of a runtime', () => {
     assert.deepEqual(await scheduler.runtimes.list(), []);
   });
 
+  test('a renewal that fails is reported once, and renewals go on', async () => {
+    const errors: unknown[] = [];
+    scheduler = openTestScheduler(redis, { leaseMs: 800, onError: (error) => errors.push(error) });
+    const { redis: client, keys } = scheduler.store;
+    const lease = await scheduler.runtimes.acquire({ name: 'reported', slots: 1 });
+    let asked = 0;
+    lease.reportLoad(() => {
+      asked += 1;
+      throw new Error('no load');
+    });
+    await eventually(() => asked >= 3, 'three renewals');
+    assert.deepEqual(
+      errors.map(String).filter((error) => !error.includes('no load')),
+      [],
+    );
+    assert.equal(errors.length, 1);
+    lease.reportLoad(() => ({ running: 3 }));
+    await eventually(async () => (await client.get(keys.alive(lease.id))) === '{"running":3}', 'the next load');
+    await lease.release();
+  });
+
   test('a runtime repeats its description after Redis has lost it', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: 1200 });
     const lease = await scheduler.runtimes.acquire({ name: 'speaking', slots: 1 });

@@ -40,8 +40,19 @@ export class RuntimeLease {
     this.#storedLoad = undefined;
   };
 
-  constructor(store: Store, description: RuntimeDescription & { readonly id: string }, leaseMs: number) {
+  readonly #onError: ((error: StoreError) => void) | undefined;
+  /** The last error that was reported; empty after a renewal that succeeded. */
+  #reported = '';
+
+  /** @param onError receives errors of renewals, except that Redis cannot be reached */
+  constructor(
+    store: Store,
+    description: RuntimeDescription & { readonly id: string },
+    leaseMs: number,
+    onError?: (error: StoreError) => void,
+  ) {
     this.#store = store;
+    this.#onError = onError;
     this.id = description.id;
     this.#description = JSON.stringify(description);
     this.lengthMs = leaseMs;
@@ -100,12 +111,15 @@ export class RuntimeLease {
       const isRegistered = await this.#prolong(JSON.stringify(this.#load()));
       this.#answeredAt = performance.now();
       if (this.#released) return;
-      if (isRegistered && this.#storedRevision < this.#revision) await this.#register();
-      if (isRegistered) return;
-      for (const listener of [...this.#lost]) listener();
-      await this.#register();
-    } catch {
-      // Redis is away: no reaper can declare this runtime dead meanwhile, and the next renewal tries again.
+      if (!isRegistered) for (const listener of [...this.#lost]) listener();
+      if (!isRegistered || this.#storedRevision < this.#revision) await this.#register();
+      this.#reported = '';
+    } catch (cause) {
+      // The next renewal tries again. While Redis is away, no reaper can declare this runtime dead.
+      const error = StoreError.from(cause);
+      if (error.code === 'store-unavailable' || error.message === this.#reported) return;
+      this.#reported = error.message;
+      this.#onError?.(error);
     }
   }
 

@@ -17,17 +17,26 @@ export class Runtimes {
   readonly #invocations: Invocations;
   readonly #vital: Vital;
   readonly #leaseMs: number;
+  readonly #onError: ((error: StoreError) => void) | undefined;
 
   /**
    * @param vital connections that the leases use.
-   * @param leaseMs how long a lease holds; the same in every process.
+   * @param options.leaseMs how long a lease holds; the same in every process.
+   * @param options.onError receives errors of renewals, except that Redis cannot be reached.
    */
-  constructor(store: Store, active: ActiveJobs, invocations: Invocations, vital: Vital, leaseMs = LEASE_MS) {
+  constructor(
+    store: Store,
+    active: ActiveJobs,
+    invocations: Invocations,
+    vital: Vital,
+    { leaseMs = LEASE_MS, onError }: { readonly leaseMs?: number; readonly onError?: (error: StoreError) => void },
+  ) {
     this.#store = store;
     this.#vital = vital;
     this.#active = active;
     this.#invocations = invocations;
     this.#leaseMs = leaseMs;
+    this.#onError = onError;
   }
 
   /**
@@ -43,7 +52,7 @@ export class Runtimes {
       id: `${description.name}~${randomBytes(6).toString('hex')}`,
       startedAt: this.#store.clock(),
     };
-    const lease = new RuntimeLease(this.#vital.store, runtime, this.#leaseMs);
+    const lease = new RuntimeLease(this.#vital.store, runtime, this.#leaseMs, this.#onError);
     await lease.start();
     return lease;
   }

@@ -180,7 +180,12 @@ export class Webhooks {
       throw new DelayedError();
     }
     try {
-      const invocation = await this.#options.invocations.get(id);
+      const invocation = await this.#options.invocations.get(id).catch(async (error) => {
+        if (StoreError.from(error).code !== 'store-unavailable') throw error;
+        // A failed job counts as an attempt, and after the last one the webhook would stay pending for good.
+        await job.moveToDelayed(Date.now() + RETRY_MS, token);
+        throw new DelayedError();
+      });
       if (invocation?.webhook?.status !== 'pending') return;
       await this.#attempt(invocation, invocation.webhook, job.attemptsMade + 1);
     } finally {
