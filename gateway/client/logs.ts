@@ -1,6 +1,7 @@
 import type { InvocationStatus, LogEntry, LogLevel } from '../app/control.ts';
 import { type CallOptions, common } from './calls.ts';
-import { readFrames } from './event-source.ts';
+import { PieError } from './errors.ts';
+import { type Frame, readFrames } from './event-source.ts';
 import { type Http, pause } from './http.ts';
 
 export interface LogQuery extends CallOptions {
@@ -56,7 +57,7 @@ export async function* followLogs(
         signal: query.signal,
       })) {
         if (frame.event !== 'log') continue;
-        const entry = JSON.parse(frame.data) as LogEntry;
+        const entry = entryOf(frame);
         cursor = entry.cursor;
         // After a reconnect, fetch all missed lines: without a limit, the gateway sends only the newest ones.
         limit = MOST_LINES;
@@ -65,10 +66,19 @@ export async function* followLogs(
         pauseMs = 50;
         yield entry;
       }
-    } catch {
+    } catch (error) {
+      if (error instanceof PieError && error.code === 'bad-response') throw error;
       // The stream broke or the signal aborted: `pause` throws in the latter case.
     }
     await pause(pauseMs, query.signal);
+  }
+}
+
+function entryOf({ data }: Frame): LogEntry {
+  try {
+    return JSON.parse(data) as LogEntry;
+  } catch (cause) {
+    throw new PieError('bad-response', 'A line of the log is not JSON.', { cause });
   }
 }
 

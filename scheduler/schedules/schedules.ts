@@ -80,9 +80,12 @@ export class Schedules {
 
   /** Removes a schedule; false when there is no such schedule. Invocations that it has made go on. */
   async remove(tenant: string, name: string): Promise<boolean> {
-    const removed = await this.#store.call((redis) => redis.hdel(this.#store.keys.schedules(tenant), name));
+    const { keys } = this.#store;
+    // The answer to `HDEL` cannot tell: the connection sends the command again when it loses the first answer.
+    const exists = (await this.#store.call((redis) => redis.hexists(keys.schedules(tenant), name))) === 1;
+    await this.#store.call((redis) => redis.hdel(keys.schedules(tenant), name));
     await this.align(tenant, name);
-    return removed === 1;
+    return exists;
   }
 
   /** Removes the schedules of a function. Returns their names. */

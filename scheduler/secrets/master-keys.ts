@@ -1,5 +1,5 @@
 import { createHash, createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
-import { link, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { link, mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 
 const KEY_BYTES = 32;
@@ -150,8 +150,11 @@ async function writeOnce(file: string, text: string): Promise<void> {
   await mkdir(path.dirname(file), { recursive: true });
   const draft = `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;
   try {
-    await writeFile(draft, text, { mode: 0o600, flag: 'wx' });
+    await writeFile(draft, text, { mode: 0o600, flag: 'wx', flush: true });
     await link(draft, file);
+    // Redis may keep secrets of this key through a loss of power, so the key must be on the disk before it is used.
+    await using directory = await open(path.dirname(file), 'r');
+    await directory.sync();
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   } finally {
