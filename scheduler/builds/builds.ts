@@ -55,7 +55,7 @@ export class Builds {
     const queue = this.#openQueue();
     const deadlineMs = options.deadlineMs ?? BUILD_DEADLINE_MS;
     const deadlineAt = this.#store.clock() + deadlineMs;
-    if (!(await this.#runtimeThere(Math.min(RUNTIME_GRACE_MS, deadlineMs)))) return unavailable();
+    if (!(await this.#runtimeThere(Math.min(RUNTIME_GRACE_MS, deadlineMs), options.signal))) return unavailable();
     const request: BuildRequest = { ...build, id: randomUUID(), deadlineAt };
     const wakeup = new Wakeup();
     const wake = () => wakeup.set();
@@ -101,11 +101,11 @@ export class Builds {
     return this.#queue;
   }
 
-  async #runtimeThere(withinMs: number): Promise<boolean> {
+  async #runtimeThere(withinMs: number, signal?: AbortSignal): Promise<boolean> {
     const until = performance.now() + withinMs;
     while ((await this.#runtimes.alive()).length === 0) {
-      if (performance.now() > until) return false;
-      await sleep(Math.min(100, withinMs));
+      if (performance.now() > until || signal?.aborted) return false;
+      await sleep(Math.min(100, withinMs), undefined, { signal }).catch(() => undefined);
     }
     return true;
   }
