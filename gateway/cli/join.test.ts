@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import diagnostics from 'node:diagnostics_channel';
 import { once } from 'node:events';
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, statSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -94,6 +94,21 @@ describe('joining a platform', () => {
     assert.equal(existsSync(path.join(served.home, 'master.key')), false, 'PIE_ROLES asks for no key');
     const named = await join('named', { token: await token(), environment: { PIE_MACHINE: 'named', PIE_ROLES: '' } });
     assert.deepEqual([named.machine, named.roles.length], ['named', 3]);
+  });
+
+  it('leaves no file of a home behind when one of them cannot be written', async () => {
+    const home = path.join(directory, 'full');
+    const inTheWay = path.join(home, 'machine.pem.new');
+    mkdirSync(inTheWay, { recursive: true });
+    await assert.rejects(join('full', { token: await token(), name: 'full' }), (error) => {
+      const { message, advice } = toFailure(error);
+      assert.equal(message, `The home ${home} could not be written.`);
+      assert.match(advice ?? '', /pie machines remove full/);
+      return true;
+    });
+    assert.deepEqual(readdirSync(home), ['machine.pem.new']);
+    rmdirSync(inTheWay);
+    await join('full', { token: await token(), name: 'full-2' });
   });
 
   it('leaves nothing behind when the token, the name or an option is refused', async () => {

@@ -1,10 +1,10 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { z } from 'zod';
 import { joinedSettings } from '#infra/joined-settings.ts';
-import { newCertificate, writeCertificate } from '#infra/links/certificate.ts';
+import { type MachineCertificate, newCertificate, writeCertificate } from '#infra/links/certificate.ts';
 import { type MachineSettings, machineEnvironment, machineSettings } from '#infra/machine-settings.ts';
 import { redisOptions } from '#infra/redis.ts';
 import { commonVersion, statedVersions, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
@@ -85,14 +85,36 @@ export async function joinPlatform(asked: JoinRequest, signal: AbortSignal): Pro
     });
   const { redis, masterKey, settings } = parsed.data;
   await assertRedis(redis, name);
-  mkdirSync(home, { recursive: true, mode: 0o700 });
-  const write = (file: string, content: string) => writeFileSync(path.join(home, file), content, { mode: 0o600 });
   const ca = redis.ca === undefined ? {} : { ca: REDIS_CA };
-  write(SETTINGS, joinedSettings(settings, { name, roles, address, redis: { url: redis.url, ...ca } }));
-  if (redis.ca !== undefined) write(REDIS_CA, redis.ca);
-  if (masterKey !== null) write(MASTER_KEY, masterKey);
-  writeCertificate(home, certificate);
+  const files = new Map([
+    [SETTINGS, joinedSettings(settings, { name, roles, address, redis: { url: redis.url, ...ca } })],
+    ...(redis.ca === undefined ? [] : [[REDIS_CA, redis.ca] as const]),
+    ...(masterKey === null ? [] : [[MASTER_KEY, masterKey] as const]),
+  ]);
+  writeHome(home, files, certificate, name);
   return { machine: name, roles, address, home };
+}
+
+/** Writes the files of a new home: all of them, or none. */
+function writeHome(
+  home: string,
+  files: ReadonlyMap<string, string>,
+  certificate: MachineCertificate,
+  machine: string,
+): void {
+  try {
+    mkdirSync(home, { recursive: true, mode: 0o700 });
+    for (const [file, content] of files) writeFileSync(path.join(home, file), content, { mode: 0o600 });
+    writeCertificate(home, certificate);
+  } catch (cause) {
+    // Otherwise the next `pie join` would take the folder for the home of a machine.
+    for (const file of OWNED) rmSync(path.join(home, file), { force: true });
+    throw new Failure(`The home ${home} could not be written.`, {
+      why: cause instanceof Error ? cause.message : String(cause),
+      advice: `Free the name (\`pie machines remove ${machine}\`), make another token, and join again.`,
+      cause,
+    });
+  }
 }
 
 /** The options that the environment states. An empty variable states none. */
