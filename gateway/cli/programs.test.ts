@@ -32,6 +32,11 @@ describe('a program whose output is read', () => {
     assert.ok(stdout.length <= 4 * 2 ** 20, `${stdout.length}`);
   });
 
+  it('has the exit code of a shell when a signal ends it', async () => {
+    const { code } = await runProgram(program('killed.mjs', `process.kill(process.pid, 'SIGKILL');`), [], 'read');
+    assert.equal(code, 137);
+  });
+
   it('is killed at its time limit with its children, which hold its output open', { timeout: 60_000 }, async () => {
     const child = `'-e', 'setTimeout(() => undefined, 90_000)'`;
     const source = `

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import { constants } from 'node:os';
 import path from 'node:path';
 import { EXIT, Failure } from './failure.ts';
 import { pinnedNode, ROOT } from './paths.ts';
@@ -81,10 +82,11 @@ function signalGroup({ pid }: ChildProcess, signal: NodeJS.Signals): void {
   }
 }
 
+/** The exit code, as a shell reports it: 128 and the signal's number when a signal ended the program. */
 function ended(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.once('error', reject);
-    child.once('close', (code, signal) => resolve(code ?? (signal === 'SIGINT' ? EXIT.interrupted : 128)));
+    child.once('close', (code, signal) => resolve(code ?? (signal === null ? 1 : 128 + constants.signals[signal])));
   });
 }
 

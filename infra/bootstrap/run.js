@@ -1,5 +1,6 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { spawn } from 'node:child_process';
+import { constants } from 'node:os';
 import path from 'node:path';
 
 /**
@@ -7,7 +8,7 @@ import path from 'node:path';
  * @param {string} root the clone
  * @param {string} node the pinned Node
  * @param {string[]} args
- * @returns {Promise<number>} its exit code
+ * @returns {Promise<number>} its exit code, as a shell reports it: 128 and the signal's number when a signal ended it
  */
 export function runPinned(root, node, args) {
   const child = spawn(node, args, { cwd: root, stdio: 'inherit', env: environment(root) });
@@ -16,7 +17,7 @@ export function runPinned(root, node, args) {
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   return new Promise((resolve, reject) => {
     child.once('error', reject);
-    child.once('exit', (code, signal) => resolve(code ?? (signal === null ? 1 : 128)));
+    child.once('exit', (code, signal) => resolve(code ?? (signal === null ? 1 : 128 + constants.signals[signal])));
   });
 }
 
