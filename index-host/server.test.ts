@@ -53,7 +53,8 @@ const some = (prefix: string, count: number) => ({
 });
 
 const any = { vector: Float32Array.of(1, 0, 0, 0, 0, 0, 0, 0), text: null, filter: [], limit: 100 } as const;
-const SOME = [{ field: 'none', comparison: 'not-equal', values: [1] }] as const;
+/** A filter that every entry passes. */
+const PASSES_ALL = [{ field: 'none', comparison: 'not-equal', values: [1] }] as const;
 
 test('tenants see nothing of each other, even when their indexes have the same name', async () => {
   using folder = temporaryFolder();
@@ -169,7 +170,7 @@ test('a withdrawn call, a late call and a call to a dropped index each end with 
   await assert.rejects(client.query('notes', any, { ...OPTIONS, deadlineMs: 0 }), refused('deadline-exceeded'));
   const queries = Array.from({ length: 30 }, (_, i) =>
     client
-      .query('notes', i % 2 ? any : { ...any, text: 'text', filter: SOME }, OPTIONS)
+      .query('notes', i % 2 ? any : { ...any, text: 'text', filter: PASSES_ALL }, OPTIONS)
       .catch((error: unknown) => (error as IndexError).code),
   );
   const dropped = client.drop('notes', OPTIONS);

@@ -82,7 +82,7 @@ export function modelEntries(written: readonly Written[] | undefined, env: Model
       ...(entry.warm_up_s !== undefined && { warmUpS: entry.warm_up_s }),
       ...(entry.dependent_launch !== undefined && { dependentLaunch: entry.dependent_launch }),
       ...(entry.shared_prefixes !== undefined && { sharedPrefixes: entry.shared_prefixes }),
-      // The environment may have replaced `cuda`, the only backend that computes how many pages fit.
+      // 0 stands for as many pages as fit, which only `cuda` computes. The environment may have replaced that backend.
       pages: backend === 'cuda' ? (entry.pages ?? 0) : entry.pages || DEFAULT_PAGES,
       pageSize: entry.page_size,
       maxBatchTokens: entry.max_batch_tokens,

@@ -87,7 +87,7 @@ describe('joining a platform', () => {
     assert.match('message' in again ? again.message : '', /is already the home of a machine: it contains pie\.toml/);
     const gpu = await join('gpu', { token: await token(), name: 'gpu', role: 'gpu-host', address: '10.0.0.9' });
     assert.deepEqual([gpu.address, existsSync(path.join(gpu.home, 'master.key'))], ['10.0.0.9', false]);
-    // Those of a service or a container, with which the machine will start. An option wins.
+    // The variables of a service or a container, with which the machine will start. An option wins over its variable.
     const environment = { PIE_MACHINE: 'host', PIE_ROLES: 'gpu-host', PIE_ADDRESS: '10.0.0.8' };
     const served = await join('service', { token: await token(), name: 'service', environment });
     assert.deepEqual([served.machine, served.roles, served.address], ['service', ['gpu-host'], '10.0.0.8']);
@@ -151,7 +151,7 @@ describe('joining a platform', () => {
     await join('older', { token: before, name: 'older', versions: old });
     await join('later', { token: after_, name: 'later', versions: { oldest: 2, newest: 3 } });
     versions = old;
-    // A gateway that states no versions, and refuses a field that it does not know.
+    // Stands for a gateway that states no versions. It would refuse unknown fields, so the client must post only those that it knows.
     const posted: string[] = [];
     const gateway = createServer(async (request, response) => {
       if (request.method === 'GET') return response.writeHead(405).end('{}');
@@ -168,11 +168,12 @@ describe('joining a platform', () => {
     assert.deepEqual(posted, ['token', 'sealed']);
     versions = JOIN_VERSIONS;
     const later = { oldest: 2, newest: 3 };
-    const isOld =
+    const gatewayTooOld =
       /The gateway is too old .* speaks version 1 of the join exchange, the joining machine versions 2 to 3/;
-    await refused('never', { url, token: await token(), name: 'new', versions: later }, isOld);
-    const isLate = /The joining machine is too old .* Install a newer release of Pie on the machine of the joining/;
-    await refused('never', { token: await token(), name: 'new', versions: { oldest: 0, newest: 0 } }, isLate);
+    await refused('never', { url, token: await token(), name: 'new', versions: later }, gatewayTooOld);
+    const machineTooOld =
+      /The joining machine is too old .* Install a newer release of Pie on the machine of the joining/;
+    await refused('never', { token: await token(), name: 'new', versions: { oldest: 0, newest: 0 } }, machineTooOld);
     gateway.close();
   });
 

@@ -33,7 +33,7 @@ const gptq = (bits: 4 | 8, groupSize: number, symmetric: boolean): Scheme =>
     ...{ bits, group_size: groupSize },
   }));
 
-/** A scheme for each representation that a conversion writes; all blocks of a model have one size, so that inputs are rounded in it. */
+/** A scheme for each representation that a conversion writes. A model's blocks have one size: the reference rounds inputs in blocks of one size. */
 const CASES: Readonly<Record<string, () => Scheme>> = {
   '8-bit floats': () => SCHEMES['fp8, tiles'],
   'blocks of 32 with 4 bits': () => SCHEMES['compressed-tensors, 4 bits'],

@@ -105,8 +105,8 @@ export class Departure {
     const { count: awaited, leftMs } = this.#awaited.within(longestMs, nowMs);
     if (awaited === 0) return 0;
     const ready = forwards.length + projections.length + encodings.length;
-    // Ready calls that come back too late for the next step make the wait worth more. Otherwise they and the awaited ones would miss each other's
-    // steps for ever.
+    // A ready call counts too when its queue takes longer than the longest wait to send the next one. If the batch left at once, such queues and
+    // the awaited ones would miss each other's steps for ever.
     const slow = forwards.filter(({ queue: { responseMs } }) => responseMs !== undefined && responseMs > longestMs);
     // The last awaited call was worth the wait for it; the next one is judged anew.
     const quietMs = nowMs - Math.max(this.#lastEndMs, this.#lastCameMs);

@@ -97,7 +97,7 @@ export class MemoryCall extends InstantCall {
   async #goOn(copying: TokenCopying): Promise<void> {
     const { space } = this.hostQueue;
     // The pages of a closed space may belong to another inferlet by now.
-    await this.#gaps.work(() => !space.closed && copying.next(), space.owner.tenant, space.port.meter);
+    await this.#gaps.work(() => (space.closed ? undefined : copying.next()), space.owner.tenant, space.port.meter);
     this.replyDone();
   }
 

@@ -20,7 +20,7 @@ const PAGE_SIZE = 8;
 
 /** The script of one inferlet. */
 interface Story {
-  /** Turns of the event loop before the inferlet opens, and between its calls. */
+  /** Turns of the event loop before the inferlet's first call, after its prompt, and around its later calls. */
   readonly delays: readonly number[];
   readonly prompt: readonly number[];
   readonly token: number;
@@ -34,7 +34,7 @@ interface Story {
   readonly isSlow: boolean;
   /** True for steps of its own instead of a run. */
   readonly steps: boolean;
-  /** Of its steps, those that take a token of its own choice, and those that another sampler draws from. */
+  /** The step that takes a token of the inferlet's own choice, and the step with another sampler; either may be missing. */
   readonly swerves: readonly number[];
 }
 
@@ -273,7 +273,8 @@ async function checkAtRest(
   checkCharged([inferlet, ...opened], deviceBusyMs);
 }
 
-function isStart(a: readonly number[], b: readonly number[]): boolean {
+/** True when one list is the start of the other. */
+function agree(a: readonly number[], b: readonly number[]): boolean {
   return a.every((token, i) => i >= b.length || token === b[i]);
 }
 
@@ -300,7 +301,7 @@ test('steps ahead change no answer, and nothing in memory', async () => {
         assert.match(error.message, /^(internal|dependency-failed|cancelled)/, told);
         continue;
       }
-      assert.ok(isStart(a.tokens, b.tokens), told);
+      assert.ok(agree(a.tokens, b.tokens), told);
       if (stopAfter === NEVER && closeAfter === NEVER) assert.deepEqual(b, a, told);
       else ended++;
     }

@@ -96,7 +96,7 @@ export class StepGaps {
       failed(why);
       return false;
     } finally {
-      // An ended inferlet cannot pay: its last report of usage may be out.
+      // `undefined` also stands for an ended inferlet, which cannot pay: its last report of usage may have been sent.
       const ms = more === undefined ? 0 : this.#now() - startedMs;
       this.#thread.spend(tenant, ms);
       // Parts that copy pages have charged that time already.

@@ -40,7 +40,7 @@ export interface StepRequest extends WitStepRequest {
 }
 
 export interface RunRequest extends WitRunRequest {
-  /** Changes of the logits of a run of `penalties`. */
+  /** Changes of the logits, for a run that `penalties.start-run` starts. */
   readonly changes?: LogitChanges | undefined;
 }
 

@@ -11,7 +11,7 @@ export const INDEX_ERROR_CODES = [
 ] as const;
 export type IndexErrorCode = (typeof INDEX_ERROR_CODES)[number];
 
-/** The only error of this room that reaches a caller. */
+/** The only error of the index host that reaches a caller. */
 export class IndexError extends Error {
   override readonly name = 'IndexError';
   readonly code: IndexErrorCode;

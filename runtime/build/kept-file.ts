@@ -7,8 +7,8 @@ import { publishFile } from './publish.ts';
 const hashPath = (path: string): string => `${path}.sha256`;
 
 /**
- * Keeps a file for later builds, with its hash beside it. A build may not sync files to the disk, so a power loss can leave an empty file
- * under the final name.
+ * Keeps a file for later builds, with its hash beside it. Node's permission model forbids a build to sync files, so a power loss can leave an
+ * empty file under the final name, which the hash reveals.
  */
 export async function keepFile(path: string, bytes: Uint8Array): Promise<void> {
   await mkdir(dirname(path), { recursive: true });

@@ -12,7 +12,7 @@ describe('the limits that the kernel enforces', () => {
     assert.deepEqual(active, { memory: 'rlimit', demotion: 'autogroup' });
     assert.match(
       notice ?? '',
-      /^No cgroup bounds .* demoted by session\. Why: no cgroup v2 is mounted\. To get cgroups, .*Delegate=yes.*container/,
+      /^No cgroup bounds .* lowers the priority of their sessions \(autogroup\)\. Why: no cgroup v2 is mounted\. To get cgroups, .*Delegate=yes.*container/,
     );
   });
 

@@ -6,7 +6,7 @@ import type { Groups } from './cgroups/groups.ts';
 export interface KernelShares {
   /** Control groups; null when the platform has none. */
   readonly groups: Groups | null;
-  /** Weighs sessions where control groups cannot weigh the cores; null otherwise. */
+  /** Sets each sandbox session's share of the cores (sched(7), autogroup); null where control groups do, or where the kernel cannot. */
   readonly autogroup: AutogroupWriter | null;
   readonly active: ActiveLimits;
 }
@@ -46,7 +46,11 @@ export function activeLimits(
   if (memory === 'cgroup' && demotion === 'cgroup') return { memory, demotion };
   const lacking = [
     ...(memory === 'cgroup' ? [] : ["no cgroup bounds a sandbox's memory: RLIMIT_DATA and V8's limits do"]),
-    ...(demotion === 'autogroup' ? ['sandboxes that compute much are demoted by session'] : []),
+    ...(demotion === 'autogroup'
+      ? [
+          'no cgroup sets the CPU weight of sandboxes that compute much: the kernel lowers the priority of their sessions (autogroup)',
+        ]
+      : []),
     ...(demotion === 'none'
       ? [`nothing but their own slices makes sandboxes that compute much yield: ${noSessions}`]
       : []),

@@ -67,6 +67,7 @@ export class Admission {
     let admitted = 0;
     let first = true;
     for (;;) {
+      // `settling` is 1 while a change of the capacity has not reached all tenants: each call of the script handles some.
       const [started, settling] = (await this.#run(ADMIT, first ? tenant : '')).map(Number);
       first = false;
       admitted += started ?? 0;

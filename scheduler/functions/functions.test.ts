@@ -34,7 +34,7 @@ describe('functions and components', () => {
     };
   }
 
-  test('a blob is stored unchanged, expires without a user, and can be removed once', async () => {
+  test('a blob is stored unchanged, a second upload extends its expiry, and it can be removed once', async () => {
     const { blobs, store } = scheduler;
     const bytes = new Uint8Array(randomBytes(100_000));
     const hash = await blobs.put('default', bytes, 60_000);
@@ -102,7 +102,7 @@ describe('functions and components', () => {
     );
   });
 
-  test('rounds repeat the cancels of a removed version, but not at once', async () => {
+  test('rounds repeat the cancels of a removed version, once per interval', async () => {
     const { functions, blobs, store } = scheduler;
     const removed = version('stuck', await blobs.put('default', new Uint8Array([7])));
     assert.ok((await functions.put(removed)).ok);

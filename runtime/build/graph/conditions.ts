@@ -44,9 +44,9 @@ async function compile(path: string): Promise<{ readonly code: string; readonly 
     sourcemap: 'external',
     sourcesContent: false,
     logLevel: 'silent',
-    // `a ||= b` becomes `a || (a = b)`, whose left side can be checked.
-    // The target has no decorators, so esbuild compiles them away: the parser cannot read them.
+    // The parser cannot read decorators. This target has none, so esbuild compiles them away.
     target: 'es2023',
+    // `a ||= b` becomes `a || (a = b)`, whose left side can be checked.
     supported: { 'logical-assignment': false },
   });
   const output = (suffix: string) => outputFiles.find((file) => file.path.endsWith(suffix))?.text ?? '';
@@ -69,7 +69,7 @@ export function withChecks(code: string, placeOf: (line: number, column: number)
     checked += code.slice(from, at) + text;
     from = at + instead;
   }
-  // Insert into the first line, so that line numbers stay; a shebang line must stay at the beginning.
+  // The import goes into the first line, so that line numbers stay. A shebang may stand only at the beginning, so it becomes a comment.
   const body = (checked + code.slice(from)).replace(/^#!/, '//');
   return `import { compared as ${COMPARED}, tested as ${TESTED} } from '@pie/inferlet/workflow'; ${body}`;
 }
@@ -102,7 +102,7 @@ function editsOf(look: Look, i: number, code: string, placeOf: (line: number, co
   const { left, right, operator } = look;
   return [
     ...around(`${COMPARED}((`, `), ${JSON.stringify(operator)}, ${quoted(left)}, ${quoted(right)})`),
-    // Parentheses around the sides lie between them and the operator.
+    // Not at `left.end`: a node excludes the parentheses around it, which close before the operator.
     { at: code.indexOf(operator, left.end), order: 0, text: '), (', instead: operator.length },
   ];
 }

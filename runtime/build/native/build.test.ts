@@ -135,7 +135,7 @@ describe('a folder whose main is a C file', () => {
     }
   });
 
-  it('is never read as an option or a file of options', async () => {
+  it('is refused when the name of its main would be an option of clang, or a file of options', async () => {
     // As an options file, this text builds a valid program.
     const options = `-DTAKEN\nreal.c`;
     for (const main of ['@x.c', '-DTAKEN.c', '@sub/x.c']) {

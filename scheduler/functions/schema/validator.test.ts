@@ -190,7 +190,7 @@ describe('SchemaValidator', () => {
   }
 });
 
-describe('the cost of messages', () => {
+describe('the cost of a check', () => {
   it('the fault names a value of the schema once, however many items do not match it', () => {
     let told = 0;
     const only = Object.assign([1, 2], {
@@ -204,7 +204,7 @@ describe('the cost of messages', () => {
     assert.ok(told <= 1, `${told} times`);
   });
 
-  it('each name of a list of types counts', () => {
+  it('a list of types costs a step for each name', () => {
     const validator = new SchemaValidator({ type: Array(1000).fill('null') });
     assert.throws(() => validator.check(0, 500), StepsExhausted);
   });

@@ -30,7 +30,7 @@ export type ResourceIndex = (interfaceName: string, resource: string) => number;
 /**
  * Writes TypeScript that moves values of WIT types between a guest's memory and JavaScript: straight-line code with constant offsets
  * (Component Model, Canonical ABI, "Loading", "Storing", "Lifting"). In this code, `g` is the `LoweredGuest`; addresses are unsigned, and the
- * caller has checked them. Each composite type gets one helper function.
+ * caller has checked them. Each composite type gets one helper function for each form in which it crosses.
  */
 export class Emitter {
   readonly #resources: ResourceIndex;

@@ -40,8 +40,8 @@ export function filledOf(form: URLSearchParams): Filled {
 }
 
 /**
- * The value that the user entered, and as `exactJson` gives it, to be stored. Throws `FieldFault`, and `invalid-input` for JSON whose shape is
- * out of bounds.
+ * The value that the user entered, in two forms: `value` to be checked, and `exact`, as `exactJson` gives it, to be stored. Throws `FieldFault`,
+ * and `invalid-input` for JSON whose shape is out of bounds.
  */
 export function givenValue(
   fields: readonly Field[] | null,

@@ -14,7 +14,7 @@ local function countedUse(account, fn, now)
   return limits
 end
 
--- The counted quota that is used up, or nil: the one that stays used up longest.
+-- The counted quota that is used up, or nil: of several the last one, whose window is the longest. A limit of 0, used up for ever, wins.
 local function usedUp(limits)
   local found
   for _, limit in ipairs(limits) do
@@ -84,8 +84,8 @@ local function admitRequest(account, fn, now, waitingCount, bytes, replaced)
   local limits = countedUse(account, fn, now)
   local refusing = usedUp(limits) or noRoom(account, fn, now, waitingCount, bytes, replaced)
   if refusing then
-    -- A full Redis refuses this count, and the request is refused all the same. PEXPIRE is then left out: once a script has written, a full
-    -- Redis accepts all of its later writes.
+    -- A full Redis refuses this HINCRBY, and the request is refused all the same. PEXPIRE must then be left out: a full Redis accepts it, and
+    -- after this first write also each later write of the script.
     if type(redis.pcall('HINCRBY', windowKey(account, 'minute', now), 'r:' .. refusing.quota, 1)) == 'number' then
       redis.call('PEXPIRE', windowKey(account, 'minute', now), KEPT_MS.minute)
     end
