@@ -19,14 +19,14 @@ constexpr size_t ROTATED_BYTES = size_t{320} << 20;
 template <typename T>
 DeviceBytes uploaded(const std::vector<T>& values) {
   DeviceBytes memory(values.size() * sizeof(T));
-  if (!values.empty()) require(cudaMemcpy(memory.as<void>(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+  if (!values.empty()) checkCuda(cudaMemcpy(memory.as<void>(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
   return memory;
 }
 
 template <typename T>
 DeviceBytes zeroed(size_t count) {
   DeviceBytes memory(count * sizeof(T));
-  require(cudaMemset(memory.as<void>(), 0, memory.bytes), "cudaMemset");
+  checkCuda(cudaMemset(memory.as<void>(), 0, memory.bytes), "cudaMemset");
   return memory;
 }
 
@@ -164,7 +164,7 @@ JsonObject measureKernels(const NamedShape& named, const KernelRun& run) {
   const Stream stream;
   Report report(stream);
   int multiprocessors = 0;
-  require(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+  checkCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
 
   const DeviceBytes residual = randomFloats(rows * hidden, 1), delta = randomValues(rows * hidden, 2), normed = randomValues(rows * hidden, 3);
   const DeviceBytes weight = randomValues(hidden, 4);
