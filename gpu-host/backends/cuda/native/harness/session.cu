@@ -199,7 +199,8 @@ JsonObject Session::decode(int batch, int context, int steps) {
       .set("graphsRefusedWhy", graphs.why)
       .set("batch", batch)
       .set("context", context)
-      .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) + contextBytes(named.shape, options.narrowKv, batch, context, options.prefix))
+      .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) +
+                             contextBytes(named.shape, options.narrowKv, batch, context, options.prefix))
       .set("prefix", options.prefix)
       .set("shared", options.sharedPrefixes)
       .set("adapters", options.adapters)
