@@ -12,7 +12,6 @@
 
 namespace pie {
 
-// The end of a piece of work.
 struct WorkEnd {
   uint64_t id;
   std::optional<EngineError> error;

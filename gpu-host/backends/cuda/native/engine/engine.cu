@@ -14,7 +14,6 @@ namespace {
 
 constexpr int MOST_PAGES = 1000000;
 
-// Owns the cuBLASLt handle.
 class Cublas {
  public:
   explicit Cublas(bool wanted) : handle_(wanted ? openCublasLt() : nullptr) {}

@@ -18,7 +18,6 @@ class Writer {
          std::vector<TableWrite>& tableWrites)
       : batch_(batch), limits_(limits), cursor_(cursor), blockWord_(blockWord), plan_(plan), columns_(columns), tableWrites_(tableWrites) {}
 
-  // Inputs, slots and keys.
   AttentionSequence inputs(const Piece& piece) {
     const Sequence& s = batch_.sequences[piece.sequence];
     const UploadLayout& at = plan_.upload;
@@ -40,7 +39,6 @@ class Writer {
     return sequence;
   }
 
-  // Rows whose outputs are wanted.
   void outputs(const Piece& piece, int firstRow) {
     const Sequence& s = batch_.sequences[piece.sequence];
     const UploadLayout& at = plan_.upload;

@@ -46,7 +46,6 @@ class Samples {
   std::vector<double> values;
 };
 
-// Owned device memory.
 class DeviceBytes {
  public:
   explicit DeviceBytes(size_t bytes) : bytes(bytes) {
