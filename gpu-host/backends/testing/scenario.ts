@@ -106,6 +106,7 @@ export function relativeError(actual: Float32Array, expected: Float32Array): num
 
 /** The root of the summed squared differences over the root of the summed squares of `expected`: the norm for quantised weights. */
 export function rootMeanSquareError(actual: Float32Array, expected: Float32Array): number {
+  if (actual.length !== expected.length) return Number.POSITIVE_INFINITY;
   let difference = 0;
   let magnitude = 0;
   for (let i = 0; i < expected.length; i++) {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { copyFile, mkdtemp, open, readdir, readFile, rm } from 'node:fs/promises';
+import { copyFile, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -57,6 +57,33 @@ describe('cuda-harness, emulated', () => {
     }
   });
 
+  test('a damaged fixture, one without results, and a report that cannot be written are failures', async () => {
+    const other = await mkdtemp(join(tmpdir(), 'pie-harness-damaged-'));
+    try {
+      await copyFile(join(folder, 'qwen-3.safetensors'), join(other, 'qwen-3.safetensors'));
+      const whole = await readFile(join(folder, 'qwen-3.fixture'));
+      const check = async (fixture: Uint8Array, ...options: string[]) => {
+        await writeFile(join(other, 'qwen-3.fixture'), fixture);
+        return run(harness, ['check', other, '--precision', 'bf16', ...options]);
+      };
+      // The count of the frequencies follows the magic, the label and 13 words.
+      const damaged = Buffer.from(whole);
+      damaged.writeUInt32LE(0xffff_ffff, 12 + Math.ceil(whole.readUInt32LE(8) / 4) * 4 + 13 * 4);
+      const cut = await check(damaged);
+      assert.equal(cut.code, 2, cut.stdout);
+      assert.match(cut.stderr, /is truncated/);
+      const head = whole.subarray(0, whole.indexOf(Buffer.from('\x01\0\0\0\x06\0\0\0causal')));
+      const empty = await check(head);
+      assert.equal(empty.code, 1, empty.stdout);
+      assert.match(empty.stdout, /compares no results/);
+      const unwritable = await check(head, '--json', join(other, 'missing', 'check.json'));
+      assert.equal(unwritable.code, 2, unwritable.stdout);
+      assert.match(unwritable.stderr, /check\.json cannot be written/);
+    } finally {
+      await rm(other, { recursive: true, force: true });
+    }
+  });
+
   test('every measurement answers, and failed ones state why', async () => {
     const commands = [
       'device',
@@ -83,6 +110,8 @@ describe('cuda-harness, emulated', () => {
       'decode batch=2 context=40 steps=3',
       'swap tokens=16 times=1',
       'load shape=toy kv=fp4',
+      'load shape=toy room=0',
+      'decode batch=',
       'linear shape=toy most=1',
       'load shape=toy sequence=4',
       'unheard of=1',
@@ -116,6 +145,8 @@ describe('cuda-harness, emulated', () => {
     const narrow = of('decode batch=2 context=40 steps=3').result;
     assert.equal(decode.floorBytes - narrow.floorBytes, (512 - 288) * 2 * 2 * 40);
     assert.match(of('load shape=toy kv=fp4').error, /bf16 or fp8/);
+    assert.match(of('load shape=toy room=0').error, /room must be at least 1/);
+    assert.match(of('decode batch=').error, /a count is expected/);
     const bytesOf = (command: string) =>
       of(command).result.kernels.find(({ kernel }: { kernel: string }) => kernel === 'attention').bytes;
     const wide = bytesOf('kernels shape=toy batch=2 context=40');

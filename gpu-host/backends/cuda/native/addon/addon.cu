@@ -12,15 +12,15 @@ napi_value listDevices(napi_env env, napi_callback_info) {
     check(env, napi_create_array(env, &list));
     uint32_t index = 0;
     for (const DeviceInfo& device : devices()) {
-      const napi_value said = object(env);
-      set(env, said, "name", text(env, device.name));
-      set(env, said, "memoryBytes", number(env, double(device.memoryBytes)));
-      set(env, said, "multiprocessors", number(env, device.multiprocessors));
-      set(env, said, "capability", text(env, std::to_string(device.major) + "." + std::to_string(device.minor)));
-      set(env, said, "usable", boolean(env, device.usable));
-      set(env, said, "driverVersion", number(env, device.driverVersion));
-      set(env, said, "runtimeVersion", number(env, device.runtimeVersion));
-      check(env, napi_set_element(env, list, index++, said));
+      const napi_value entry = object(env);
+      set(env, entry, "name", text(env, device.name));
+      set(env, entry, "memoryBytes", number(env, double(device.memoryBytes)));
+      set(env, entry, "multiprocessors", number(env, device.multiprocessors));
+      set(env, entry, "capability", text(env, std::to_string(device.major) + "." + std::to_string(device.minor)));
+      set(env, entry, "usable", boolean(env, device.usable));
+      set(env, entry, "driverVersion", number(env, device.driverVersion));
+      set(env, entry, "runtimeVersion", number(env, device.runtimeVersion));
+      check(env, napi_set_element(env, list, index++, entry));
     }
     return list;
   });

@@ -134,7 +134,8 @@ ParsedBatch parseBatch(const uint32_t* words, size_t count, const BatchLimits& l
   if (count < size_t(HEADER) || words[0] != MAGIC || words[1] > count || words[1] < uint32_t(HEADER))
     throw EngineError("invalid", "the words are not a batch");
   const uint32_t sequences = words[2];
-  if (sequences == 0 || sequences > words[1] / SEQUENCE) throw EngineError("invalid", std::to_string(sequences) + " sequences in " + std::to_string(words[1]) + " words");
+  if (sequences == 0 || sequences > words[1] / SEQUENCE)
+    throw EngineError("invalid", std::to_string(sequences) + " sequences in " + std::to_string(words[1]) + " words");
   Reader reader(words + HEADER, words[1] - HEADER);
   ParsedBatch batch;
   batch.sequences.reserve(sequences);

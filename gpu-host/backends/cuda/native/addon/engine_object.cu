@@ -65,7 +65,8 @@ napi_value EngineObject::construct(napi_env env, napi_callback_info info) {
 void EngineObject::attach(napi_env env, napi_value self, const Shared& shared) {
   const auto forget = [](napi_env, void* data, void*) { delete static_cast<Shared*>(data); };
   Shared* context = new Shared(shared);
-  const napi_status made = napi_create_threadsafe_function(env, nullptr, nullptr, text(env, "pie-cuda"), 0, 1, context, forget, context, wake, &wake_);
+  const napi_status made =
+      napi_create_threadsafe_function(env, nullptr, nullptr, text(env, "pie-cuda"), 0, 1, context, forget, context, wake, &wake_);
   if (made != napi_ok) delete context;
   check(env, made);
   // The thread-safe function must not keep an idle event loop alive.
@@ -339,11 +340,11 @@ napi_value EngineObject::pagesSettled(napi_env env, const Arguments&) {
 
 napi_value EngineObject::pages(napi_env env, const Arguments&) {
   const Engine& device = engine();
-  const napi_value said = object(env);
-  set(env, said, "count", number(env, pageCount_));
-  set(env, said, "bytes", number(env, double(device.pageBytes())));
-  set(env, said, "tableSlots", number(env, double(limits_.tableSlots)));
-  return said;
+  const napi_value result = object(env);
+  set(env, result, "count", number(env, pageCount_));
+  set(env, result, "bytes", number(env, double(device.pageBytes())));
+  set(env, result, "tableSlots", number(env, double(limits_.tableSlots)));
+  return result;
 }
 
 napi_value EngineObject::loadAdapter(napi_env env, const Arguments& arguments) {
@@ -368,8 +369,8 @@ napi_value EngineObject::loadAdapter(napi_env env, const Arguments& arguments) {
   const uint32_t id = ++lastAdapter_;
   const auto made = std::make_shared<std::shared_ptr<Adapter>>();
   const auto write = [this, id, made](void* into) {
-    const double said[] = {double(id), double((*made)->bytes())};
-    std::memcpy(into, said, sizeof said);
+    const double values[] = {double(id), double((*made)->bytes())};
+    std::memcpy(into, values, sizeof values);
     adapters_[id] = std::move(*made);
   };
   Pending pending{++loads_.last, nullptr, 2 * sizeof(double), write, {}};
@@ -393,23 +394,23 @@ napi_value EngineObject::freeAdapter(napi_env env, const Arguments& arguments) {
 
 napi_value EngineObject::memory(napi_env env, const Arguments&) {
   const MemoryReport report = engine().memory();
-  const napi_value said = object(env);
-  set(env, said, "weights", number(env, double(report.weights)));
-  set(env, said, "pool", number(env, double(report.pool)));
-  set(env, said, "scratch", number(env, double(report.scratch)));
-  set(env, said, "total", number(env, double(report.total)));
-  set(env, said, "free", number(env, double(report.free)));
-  set(env, said, "pagesThatFit", number(env, report.pagesThatFit));
-  return said;
+  const napi_value result = object(env);
+  set(env, result, "weights", number(env, double(report.weights)));
+  set(env, result, "pool", number(env, double(report.pool)));
+  set(env, result, "scratch", number(env, double(report.scratch)));
+  set(env, result, "total", number(env, double(report.total)));
+  set(env, result, "free", number(env, double(report.free)));
+  set(env, result, "pagesThatFit", number(env, report.pagesThatFit));
+  return result;
 }
 
 napi_value EngineObject::graphs(napi_env env, const Arguments&) {
   const GraphReport report = engine().graphs();
-  const napi_value said = object(env);
-  set(env, said, "captured", number(env, double(report.captured)));
-  set(env, said, "refused", number(env, double(report.refused)));
-  set(env, said, "why", text(env, report.why.c_str()));
-  return said;
+  const napi_value result = object(env);
+  set(env, result, "captured", number(env, double(report.captured)));
+  set(env, result, "refused", number(env, double(report.refused)));
+  set(env, result, "why", text(env, report.why.c_str()));
+  return result;
 }
 
 napi_value EngineObject::dispose(napi_env env, const Arguments&) {

@@ -76,7 +76,8 @@ int64_t integer(napi_env env, napi_value value, const char* what, int64_t least,
   double given = 0;
   if (napi_get_value_double(env, value, &given) != napi_ok) refuse(std::string(what) + " is not a number");
   if (!(given >= double(least) && given <= double(most)) || given != std::floor(given))
-    refuse(std::string(what) + " is " + std::to_string(given) + "; a whole number from " + std::to_string(least) + " to " + std::to_string(most) + " is expected");
+    refuse(std::string(what) + " is " + std::to_string(given) + "; a whole number from " + std::to_string(least) + " to " + std::to_string(most) +
+           " is expected");
   return int64_t(given);
 }
 

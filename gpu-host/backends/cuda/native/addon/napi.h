@@ -22,7 +22,7 @@ void check(napi_env env, napi_status status);
 // A JavaScript Error with `code`.
 napi_value makeError(napi_env env, const std::string& code, const std::string& message);
 
-// Runs `body`. Converts what it throws to a JavaScript exception and then returns undefined.
+// Runs `body`. Converts its exception to a JavaScript exception and then returns undefined.
 template <typename Body>
 napi_value guarded(napi_env env, Body body) {
   const auto raise = [env](const std::string& code, const std::string& message) -> napi_value {
@@ -99,7 +99,8 @@ View<void> viewOf(napi_env env, napi_value value, napi_typedarray_type type, con
 template <typename T>
 View<T> view(napi_env env, napi_value value, const char* what, int64_t count = -1) {
   const View<void> found = viewOf(env, value, typedArrayType<T>(), what);
-  if (count >= 0 && found.count != size_t(count)) refuse(std::to_string(found.count) + " " + what + " where " + std::to_string(count) + " are expected");
+  if (count >= 0 && found.count != size_t(count))
+    refuse(std::to_string(found.count) + " " + what + " where " + std::to_string(count) + " are expected");
   return {static_cast<T*>(found.data), found.count};
 }
 

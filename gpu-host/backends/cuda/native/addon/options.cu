@@ -49,7 +49,8 @@ std::vector<TensorPlace> readTensors(napi_env env, napi_value tensors) {
   for (uint32_t i = 0; i < count; i++) {
     const napi_value tensor = element(env, tensors, i);
     const std::string type = getString(env, tensor, "type");
-    TensorPlace place{getString(env, tensor, "name"), getString(env, tensor, "file"), getSize(env, tensor, "offset"), getSize(env, tensor, "count"), {}};
+    TensorPlace place{getString(env, tensor, "name"), getString(env, tensor, "file"), getSize(env, tensor, "offset"),
+                      getSize(env, tensor, "count"), {}};
     if (type == "BF16") place.type = HostTensor::Type::BF16;
     else if (type == "F16") place.type = HostTensor::Type::F16;
     else if (type == "F32") place.type = HostTensor::Type::F32;

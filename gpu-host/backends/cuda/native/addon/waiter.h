@@ -12,7 +12,6 @@
 
 namespace pie {
 
-// The end of a piece of work.
 struct WorkEnd {
   uint64_t id;
   std::optional<EngineError> error;
@@ -20,7 +19,7 @@ struct WorkEnd {
 
 class Waiter {
  public:
-  // The waiter's thread calls `ended` after each piece of work; `take` then returns what has ended.
+  // The waiter's thread calls `ended` after each piece of work; `take` then returns the ended work.
   explicit Waiter(std::function<void()> ended);
   // Waits for all work.
   ~Waiter();

@@ -103,8 +103,8 @@ std::vector<std::vector<const AdapterMatrices*>> byLayer(const std::vector<Adapt
       refuse(std::string("The matrices of ") + each.projection + " are incomplete: they need a rank of at least 1, A and B.");
     const int inputs = inputsOf(static_cast<int>(name - NAMES), shape), outputs = outputsOf(static_cast<int>(name - NAMES), shape);
     if (each.inputs != inputs || each.outputs != outputs)
-      refuse(std::string("The matrices of ") + each.projection + " are for " + std::to_string(each.inputs) + " inputs and " + std::to_string(each.outputs) +
-             " outputs; the model has " + std::to_string(inputs) + " and " + std::to_string(outputs) + ".");
+      refuse(std::string("The matrices of ") + each.projection + " are for " + std::to_string(each.inputs) + " inputs and " +
+             std::to_string(each.outputs) + " outputs; the model has " + std::to_string(inputs) + " and " + std::to_string(outputs) + ".");
     const AdapterMatrices*& place = layers[each.layer][name - NAMES];
     if (place) refuse(std::string("The matrices of ") + each.projection + " of layer " + std::to_string(each.layer) + " are given twice.");
     place = &each;
@@ -124,8 +124,8 @@ LowRankProduct lowRankProduct(int layer, LowRankPlace place, const ModelShape& s
 }
 
 template <typename T>
-DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, int maxRows, std::shared_ptr<AdapterLedger> ledger,
-                                size_t room, const Stream& stream)
+DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, int maxRows,
+                                std::shared_ptr<AdapterLedger> ledger, size_t room, const Stream& stream)
     : ledger_(std::move(ledger)) {
   const auto layers = byLayer(matrices, shape);
   const size_t count = layers.size() * LOW_RANK_PLACES;

@@ -23,7 +23,8 @@ void addChange(Change& change, Random& random, int layer, const char* projection
   const std::string name = "model.layers." + std::to_string(layer) + (attention ? ".self_attn." : ".mlp.") + projection + ".weight";
   const ModelShape& shape = change.merged.options.shape;
   std::vector<float>& weight = change.merged.tensors.at(name);
-  const int inputs = std::string(projection) == "o_proj" ? shape.queryWidth() : std::string(projection) == "down_proj" ? shape.intermediate : shape.hidden;
+  const std::string which = projection;
+  const int inputs = which == "o_proj" ? shape.queryWidth() : which == "down_proj" ? shape.intermediate : shape.hidden;
   const int outputs = static_cast<int>(weight.size()) / inputs;
   change.values.push_back(random.normals<float>(static_cast<size_t>(rank) * inputs, 0.3));
   change.values.push_back(random.normals<float>(static_cast<size_t>(outputs) * rank, 0.3));
@@ -72,15 +73,15 @@ struct Several {
     }
     references.emplace_back(model);
   }
-  const Adapter* adapter(int who) const { return who < 3 ? adapters[who].get() : nullptr; }
+  const Adapter* adapter(int kind) const { return kind < 3 ? adapters[kind].get() : nullptr; }
 
-  // The largest error of calls in one step; call i has adapter who[i] (3: none). Calls must not read each other's keys.
-  double error(std::vector<Call> calls, const std::vector<int>& who) {
+  // The largest error of calls in one step; call i has adapter kinds[i] (3: none). Calls must not read each other's keys.
+  double error(std::vector<Call> calls, const std::vector<int>& kinds) {
     std::vector<Reference::Output> expected;
     for (size_t i = 0; i < calls.size(); i++) {
-      calls[i].adapter = adapter(who[i]);
-      expected.push_back(references[who[i]].forward({calls[i]})[0]);
-      const size_t states = static_cast<size_t>(calls[i].outputRows) * model.options.shape.hidden, values = static_cast<size_t>(calls[i].outputRows) * 61;
+      calls[i].adapter = adapter(kinds[i]);
+      expected.push_back(references[kinds[i]].forward({calls[i]})[0]);
+      const size_t rows = calls[i].outputRows, states = rows * model.options.shape.hidden, values = rows * 61;
       std::vector<double>&all = expected[i].states, &logs = expected[i].logProbabilities;
       all.erase(all.begin(), all.end() - static_cast<ptrdiff_t>(states));
       logs.erase(logs.begin(), logs.end() - static_cast<ptrdiff_t>(values));
@@ -147,37 +148,37 @@ TEST("rows of one step have different adapters, or none: each sequence equals it
     for (int round = 0; round < 12; round++) {
       // Decodes and prompts, also more rows of one adapter than a task has.
       std::vector<Call> calls;
-      std::vector<int> who;
+      std::vector<int> kinds;
       int rows = 0;
       while (rows < 40) {
         const int count = static_cast<int>(round % 2 == 0 ? 1 : random.integer(1, 20));
         calls.push_back(makeCall(randomTokens(random, count)));
-        who.push_back(static_cast<int>(random.integer(0, 3)));
+        kinds.push_back(static_cast<int>(random.integer(0, 3)));
         rows += count;
         if (calls.size() == 16) break;
       }
-      CHECK(several.error(calls, who) < TOLERANCE);
+      CHECK(several.error(calls, kinds) < TOLERANCE);
     }
     // The rows that the last layer keeps.
     std::vector<Call> calls = {makeCall(randomTokens(random, 9)), makeCall(randomTokens(random, 20)), makeCall(randomTokens(random, 8)),
                                makeCall(randomTokens(random, 7))};
     calls[0].outputRows = 1, calls[1].outputRows = 5, calls[2].outputRows = 3, calls[3].outputRows = 2;
-    for (const std::vector<int>& who : {std::vector<int>{0, 3, 1, 2}, {3, 0, 0, 3}, {2, 2, 2, 2}}) CHECK(several.error(calls, who) < TOLERANCE);
+    for (const std::vector<int>& kinds : {std::vector<int>{0, 3, 1, 2}, {3, 0, 0, 3}, {2, 2, 2, 2}}) CHECK(several.error(calls, kinds) < TOLERANCE);
   }
 }
 
 TEST("a graph that was captured with some adapters serves steps with others, also after these have been freed") {
   Several several(tinyModel(26));
   Random random(10);
-  const auto step = [&](const std::vector<int>& who) {
+  const auto step = [&](const std::vector<int>& kinds) {
     std::vector<Call> calls;
-    for (size_t i = 0; i < who.size(); i++) calls.push_back(makeCall(randomTokens(random, 1)));
-    return several.error(calls, who);
+    for (size_t i = 0; i < kinds.size(); i++) calls.push_back(makeCall(randomTokens(random, 1)));
+    return several.error(calls, kinds);
   };
   for (int round = 0; round < 6; round++) CHECK(step({0, 1, 3, 1, 0}) < TOLERANCE);
   const size_t captured = several.engine->graphs().captured;
   CHECK_EQUAL(captured, 2u);
-  for (const std::vector<int>& who : {std::vector<int>{3, 3, 0, 2, 1}, {0, 0, 0, 0, 0}, {2, 0, 2, 3, 3}}) CHECK(step(who) < TOLERANCE);
+  for (const std::vector<int>& kinds : {std::vector<int>{3, 3, 0, 2, 1}, {0, 0, 0, 0, 0}, {2, 0, 2, 3, 3}}) CHECK(step(kinds) < TOLERANCE);
   several.adapters[1].reset();
   several.adapters[0] = several.engine->loadAdapter(several.changes[0].matrices);
   for (int round = 0; round < 3; round++) CHECK(step({3, 0, 2, 0, 3}) < TOLERANCE);
@@ -208,11 +209,11 @@ TEST("in bf16 a row with an adapter does not depend on the adapters of other row
   Random random(12);
   std::vector<Call> calls;
   for (int i = 0; i < 8; i++) calls.push_back(makeCall(randomTokens(random, 1)));
-  std::vector<int> who = {0, 1, 2, 3, 0, 1, 2, 3};
+  std::vector<int> kinds = {0, 1, 2, 3, 0, 1, 2, 3};
   // The errors of bf16 products with an adapter and without are of one size.
-  CHECK(several.error(calls, who) < 0.05);
+  CHECK(several.error(calls, kinds) < 0.05);
   CHECK(several.error(calls, {3, 3, 3, 3, 3, 3, 3, 3}) < 0.05);
-  for (size_t i = 0; i < calls.size(); i++) calls[i].adapter = several.adapter(who[i]);
+  for (size_t i = 0; i < calls.size(); i++) calls[i].adapter = several.adapter(kinds[i]);
   const std::vector<Answer> mixed = runCalls(*several.engine, calls, 64);
   for (size_t i = 1; i < calls.size(); i++) calls[i].adapter = several.adapter(static_cast<int>(random.integer(0, 2)));
   CHECK(runCalls(*several.engine, calls, 64)[0].states == mixed[0].states);

@@ -161,5 +161,6 @@ TEST("tokens that were not picked are refused") {
   submitCalls(*engine, {makeCall(randomTokens(random, 40)), makeCall(randomTokens(random, 30))});
   CHECK_THROWS(submitCalls(*engine, {taking(0)}), "did not fit one device step");
   submitCalls(*engine, {makeCall({1})});
-  CHECK_THROWS(submitCalls(*engine, {taking(0), makeCall(randomTokens(random, 40)), makeCall(randomTokens(random, 30))}), "does not fit one device step");
+  const std::vector<Call> tooLarge = {taking(0), makeCall(randomTokens(random, 40)), makeCall(randomTokens(random, 30))};
+  CHECK_THROWS(submitCalls(*engine, tooLarge), "does not fit one device step");
 }

@@ -32,7 +32,7 @@ int mostThatFit(const std::function<MemoryNeed(int)>& needFor, int mostPages, si
 MemoryBudget planMemory(const std::function<MemoryNeed(int)>& needFor, int pageCount, int mostPages, size_t asked, size_t reserve, size_t free,
                         size_t total) {
   // The driver allocates memory for graphs and modules when they are loaded; if none is free, a launch fails and the device is lost. The spare is a
-  // share of the total memory, not of the free memory: what another model's engine has left free on this device serves the driver for both.
+  // share of the total memory, not of the free memory: memory that another model's engine has left free serves the driver for both models.
   const size_t spare = std::min<size_t>(total / 32, size_t{1} << 30), open = free - std::min(free, spare);
   const size_t most = asked > 0 ? std::min(asked, open) : open, budget = most - std::min(most, reserve);
   MemoryBudget plan{};

@@ -260,7 +260,8 @@ TEST("refused graphs are launched directly, or captured without chains if those 
   TinyModel model = tinyModel(36);
   Random random(4);
   const std::vector<Call> calls = {makeCall(randomTokens(random, 3))};
-  const std::pair<const char*, cudaError_t> refusals[] = {{"cudaGraphInstantiate", cudaErrorMemoryAllocation}, {"launch", cudaErrorStreamCaptureUnsupported}};
+  const std::pair<const char*, cudaError_t> refusals[] = {{"cudaGraphInstantiate", cudaErrorMemoryAllocation},
+                                                          {"launch", cudaErrorStreamCaptureUnsupported}};
   for (const bool dependent : {false, true}) {
     model.options.dependentLaunch = dependent;
     const auto engine = make(model);
@@ -291,7 +292,8 @@ TEST("no data is read before it is ready or overwritten while it is read, with a
   std::vector<std::vector<Call>> batches;
   std::vector<std::vector<Reference::Output>> expected;
   for (int i = 0; i < 6; i++) {
-    std::vector<Call> calls = {makeCall(randomTokens(random, 2), range(0, i > 0 ? 8 : 0), range(8 + 2 * i, 10 + 2 * i)), makeCall(randomTokens(random, 3))};
+    std::vector<Call> calls = {makeCall(randomTokens(random, 2), range(0, i > 0 ? 8 : 0), range(8 + 2 * i, 10 + 2 * i)),
+                               makeCall(randomTokens(random, 3))};
     if (i == 0) calls[0] = makeCall(randomTokens(random, 8), {}, range(0, 8));
     // The third batch needs five device steps.
     if (i == 2)
@@ -317,7 +319,8 @@ TEST("no data is read before it is ready or overwritten while it is read, with a
   engine->readPage(12, first.data());
   engine->wait(writing);
   const size_t slotBytes = first.size() / 16, layerBytes = first.size() / 2;
-  for (int layer = 0; layer < 2; layer++) CHECK(std::memcmp(&first[layer * layerBytes + 4 * slotBytes], &second[layer * layerBytes], 2 * slotBytes) == 0);
+  for (int layer = 0; layer < 2; layer++)
+    CHECK(std::memcmp(&first[layer * layerBytes + 4 * slotBytes], &second[layer * layerBytes], 2 * slotBytes) == 0);
   CHECK(std::any_of(second.begin(), second.end(), [](uint8_t byte) { return byte != 0; }));
 }
 #endif

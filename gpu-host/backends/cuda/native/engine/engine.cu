@@ -14,7 +14,6 @@ namespace {
 
 constexpr int MOST_PAGES = 1000000;
 
-// Owns the cuBLASLt handle.
 class Cublas {
  public:
   explicit Cublas(bool wanted) : handle_(wanted ? openCublasLt() : nullptr) {}
@@ -269,8 +268,9 @@ void checkDevice(int device) {
   int shared = 0;
   CUDA_CALL(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   if (builtFor(major, minor, shared)) return;
-  const std::string has = std::to_string(major) + "." + std::to_string(minor), is = std::to_string(PIE_CAPABILITY / 10) + "." + std::to_string(PIE_CAPABILITY % 10);
-  throw EngineError("no-device", "CUDA device " + std::to_string(device) + " has compute capability " + has + "; kernels are built for " + is +
+  const auto version = [](int major, int minor) { return std::to_string(major) + "." + std::to_string(minor); };
+  throw EngineError("no-device", "CUDA device " + std::to_string(device) + " has compute capability " + version(major, minor) +
+                                     "; kernels are built for " + version(PIE_CAPABILITY / 10, PIE_CAPABILITY % 10) +
                                      ". Build them for this card: npm run build:cuda -- --help lists the architectures.");
 }
 

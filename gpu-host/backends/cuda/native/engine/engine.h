@@ -109,7 +109,7 @@ struct Sequence {
   const float* changeValues = nullptr;
   int changes = 0;
   float frequency = 0, presence = 0;
-  const Adapter* adapter = nullptr;   // Each sequence may have another one, or none.
+  const Adapter* adapter = nullptr;   // Sequences of a batch may have different adapters.
 };
 
 struct Batch {
@@ -148,8 +148,8 @@ class Engine {
   virtual uint64_t submit(const Batch& batch) = 0;
   // Waits for a step. May be called by any thread, during any other call, and repeatedly while the results are valid.
   virtual Results wait(uint64_t step) = 0;
-  // The head's projection of count × hidden states, with the same results as a step's rows. Waits. `project` and `score` may be called by any thread,
-  // and only their callers wait: other threads submit steps meanwhile.
+  // The head's projection of count × hidden states, with the same results as a step's rows. Waits. Any thread may call `project` and `score`; other
+  // threads submit steps meanwhile.
   virtual void project(const float* states, int count, int topK, uint32_t* tokens, float* logProbabilities) = 0;
   // tokens[first[r] .. first[r + 1]) are scored for state r.
   virtual void score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies) = 0;
@@ -162,9 +162,9 @@ class Engine {
   // The same for `count` pages that are contiguous in host memory: queues all copies, waits once.
   virtual void readPages(const int* pages, int count, uint8_t* into) = 0;
   virtual void writePages(const int* pages, int count, const uint8_t* from) = 0;
-  // One page, without waiting: everything that is called later is ordered after the copy. The memory must be pinned, and only further queued copies may
-  // use it before `settlePages`, which waits for all of them, or before the return of a `waitForPages` that was called after them. `waitForPages` may be
-  // called by any thread, during any other call.
+  // Queue the copy of one page; later calls are ordered after it. The memory must be pinned. Until `settlePages`, which waits for all queued copies,
+  // or until a `waitForPages` that was called later returns, only queued copies may use the memory. Any thread may call `waitForPages`, during any
+  // other call.
   virtual void queueReadPage(int page, uint8_t* into) = 0;
   virtual void queueWritePage(int page, const uint8_t* from) = 0;
   virtual void settlePages() = 0;

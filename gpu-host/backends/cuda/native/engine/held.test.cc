@@ -153,7 +153,9 @@ TEST("page moves are queued while the device stands still, in order with copies 
     std::vector<uint64_t> steps;
     {
       std::unique_ptr<emulation::Hold> hold;
-      const auto readPage = [&](int page, uint8_t* into) { engine == queued.get() ? engine->queueReadPage(page, into) : engine->readPage(page, into); };
+      const auto readPage = [&](int page, uint8_t* into) {
+        engine == queued.get() ? engine->queueReadPage(page, into) : engine->readPage(page, into);
+      };
       const auto writePage = [&](int page, const uint8_t* bytes) {
         engine == queued.get() ? engine->queueWritePage(page, bytes) : engine->writePage(page, bytes);
       };
@@ -186,7 +188,8 @@ TEST("page moves are queued while the device stands still, in order with copies 
     pages.push_back(std::move(found));
   }
   CHECK(pages[0] == pages[1]);
-  CHECK(std::any_of(pages[0].begin() + static_cast<long>(bytes), pages[0].begin() + 2 * static_cast<long>(bytes), [](uint8_t byte) { return byte != 0; }));
+  const auto second = pages[0].begin() + static_cast<long>(bytes);
+  CHECK(std::any_of(second, second + static_cast<long>(bytes), [](uint8_t byte) { return byte != 0; }));
   for (size_t i = 0; i < 2; i++) CHECK(answers[0][i].states == answers[1][i].states);
 }
 

@@ -18,7 +18,9 @@ TinyModel narrowModel(uint64_t seed, int headDim, bool norms = false) {
 }
 
 // Prompts, then steps after them, one with a mask that shows its context in part.
-std::vector<Call> prompts(Random& random) { return {makeCall(randomTokens(random, 20), {}, range(0, 20)), makeCall(randomTokens(random, 31), {}, range(40, 71))}; }
+std::vector<Call> prompts(Random& random) {
+  return {makeCall(randomTokens(random, 20), {}, range(0, 20)), makeCall(randomTokens(random, 31), {}, range(40, 71))};
+}
 std::vector<Call> questions(Random& random) {
   std::vector<Call> calls = {makeCall(randomTokens(random, 1), range(0, 20), {20}), makeCall(randomTokens(random, 3), range(40, 71)),
                              makeCall(randomTokens(random, 2), range(40, 60))};

@@ -80,7 +80,8 @@ class StepLaunch {
     const T* delta = index == 0 ? nullptr : at_.delta;
     normedProduct(layer.qkv, delta, layer.inputNorm, at_.qkv, shape_.qkvWidth(), Epilogue::Store, index, QKV_PLACE);
     model_.withKvLayer(index, [&](auto slots) {
-      launchRotateAndStore<T>(at_.queries, slots, at_.qkv, at_.rotation, table<int>(plan_.upload.slots), layer.queryNorm, layer.keyNorm, rows_, shape_, stream_);
+      launchRotateAndStore<T>(at_.queries, slots, at_.qkv, at_.rotation, table<int>(plan_.upload.slots), layer.queryNorm, layer.keyNorm, rows_,
+                              shape_, stream_);
     });
   }
 
@@ -130,7 +131,8 @@ class StepLaunch {
   void heads() {
     if (plan_.shape.heads == 0) return;
     const int* pick = table<int>(plan_.upload.headPick);
-    launchPickNorm<T>(nullptr, at_.states, residual_, at_.delta, pick, model_.weights.norm, plan_.shape.heads, shape_.hidden, model_.epsilon, stream_);
+    launchPickNorm<T>(nullptr, at_.states, residual_, at_.delta, pick, model_.weights.norm, plan_.shape.heads, shape_.hidden, model_.epsilon,
+                      stream_);
     HeadResults to{result<uint32_t>(plan_.results.tokens), result<float>(plan_.results.logProbabilities), result<uint32_t>(plan_.results.drawn)};
     for (int first = 0; first < plan_.shape.heads; first += HEAD_ROWS) {
       const int count = std::min(HEAD_ROWS, plan_.shape.heads - first);
@@ -139,8 +141,8 @@ class StepLaunch {
       if (plan_.shape.changes)
         launchChange(at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<HeadChange>(plan_.upload.changes), table<uint32_t>(0),
                      memory_.pickedBefore, count, shape_.vocabulary, stream_);
-      launchTop(to, at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<uint32_t>(0), table<Draw>(plan_.upload.draws), count, shape_.vocabulary,
-                plan_.shape.topK, at_.headWorkspace, stream_);
+      launchTop(to, at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<uint32_t>(0), table<Draw>(plan_.upload.draws), count,
+                shape_.vocabulary, plan_.shape.topK, at_.headWorkspace, stream_);
     }
   }
 

@@ -47,7 +47,8 @@ struct StepMemory {
   const uint32_t* pickedBefore;  // The picked tokens of the previous step.
 };
 
-// Launches a step. If the plan is padded, the launches depend only on the plan's shape and the addresses, so that they can be captured; otherwise on the whole plan. `chained`: see ../device/launch.h.
+// Launches a step. The launches of a padded plan depend only on its shape and the addresses, so that they can be captured. `chained`: see
+// ../device/launch.h.
 template <typename T>
 void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, bool chained, cudaStream_t stream);
 

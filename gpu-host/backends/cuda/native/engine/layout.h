@@ -17,16 +17,16 @@ struct StepShape {
   bool changes = false; // Some rows have changed logits.
   unsigned places = 0;  // Places that adapters change (Adapter::places). The launches do not depend on which adapters these are.
   bool operator==(const StepShape& o) const {
-    return rows == o.rows && heads == o.heads && states == o.states && topK == o.topK && last == o.last && padded == o.padded && changes == o.changes &&
-           places == o.places;
+    return rows == o.rows && heads == o.heads && states == o.states && topK == o.topK && last == o.last && padded == o.padded &&
+           changes == o.changes && places == o.places;
   }
 };
 
-// Byte offsets of the tables of an upload block. Lists of slots, table writes, attention members, mask and tile words, allowed words, changes and embeds follow;
-// references to them count words (for embeds and members: these) from the start of the block, so that no launch depends on their offsets. References to
-// slot lists alone count from the start of the slot tables (Steps), because a list is either there or in the block.
+// Byte offsets of the tables of an upload block. Lists of slots, table writes, attention members, mask and tile words, allowed words, changes and
+// embeds follow. References to them count words, or whole members and embeds, from the block's start, so that no launch depends on their offsets.
+// References to slot lists count from the start of the slot tables (Steps), because a list is either there or in the block.
 struct UploadLayout {
-  size_t counts = 0;      // int × 5: number of attention items; number of table writes, and place of the first one; of low-rank tasks; of those of kept rows.
+  size_t counts = 0;      // int × 5: attention items; table writes; word of the first table write; low-rank tasks; low-rank tasks of kept rows.
   size_t tokens = 0;      // int × rows; negative values: see kernels/rows.h.
   size_t embedRows = 0;   // int × rows
   size_t positions = 0;   // int × rows

@@ -7,6 +7,9 @@
 
 namespace pie {
 
+// Rounds up to the alignment of arrays in a block.
+constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
 // Lays out arrays one after another. With a null base it only computes the size, so that the same code gives sizes and addresses.
 class Carver {
  public:
@@ -14,13 +17,12 @@ class Carver {
   template <typename T>
   T* take(size_t count) {
     T* array = base_ ? reinterpret_cast<T*>(base_ + bytes_) : nullptr;
-    bytes_ += (count * sizeof(T) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    bytes_ += aligned(count * sizeof(T));
     return array;
   }
   size_t bytes() const { return bytes_; }
 
  private:
-  static constexpr size_t ALIGNMENT = 256;
   uint8_t* base_;
   size_t bytes_ = 0;
 };

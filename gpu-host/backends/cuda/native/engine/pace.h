@@ -33,7 +33,7 @@ class StepPace {
     Time& time = times_[bucket(rows)];
     time = time == Time::zero() || took < time ? took : time + (took - time) / 4;
   }
-  // One of each power of two, and one of each half way to the next (GRAPH_BUCKETS of options.h).
+  // One bucket for each power of two, and one for the number half way to the next (GRAPH_BUCKETS of options.h).
   static size_t bucket(int rows) {
     size_t halvings = 0;
     for (; rows > 3; rows /= 2) halvings++;

@@ -26,7 +26,7 @@ class PageMover {
   void order(const Stream& later);
   // Waits for the queued moves.
   void settle();
-  // The same for the moves that were queued before the call; any thread may call it, also while others queue moves.
+  // Waits for the moves that were queued before the call. Any thread may call it, also while another one queues moves.
   void wait() const;
 
  private:

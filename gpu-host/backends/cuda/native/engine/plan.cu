@@ -18,13 +18,14 @@ class Writer {
          std::vector<TableWrite>& tableWrites)
       : batch_(batch), limits_(limits), cursor_(cursor), blockWord_(blockWord), plan_(plan), columns_(columns), tableWrites_(tableWrites) {}
 
-  // Inputs, slots and keys.
   AttentionSequence inputs(const Piece& piece) {
     const Sequence& s = batch_.sequences[piece.sequence];
     const UploadLayout& at = plan_.upload;
     for (int i = 0; i < piece.rows; i++) {
       const int from = piece.firstRow + i, to = row_ + i;
-      cursor_.at<int>(at.tokens)[to] = s.tokens ? static_cast<int>(s.tokens[from]) : s.picked ? pickedToken(static_cast<int>(s.picked[from])) : EMBED_GIVEN;
+      cursor_.at<int>(at.tokens)[to] = s.tokens   ? static_cast<int>(s.tokens[from])
+                                       : s.picked ? pickedToken(static_cast<int>(s.picked[from]))
+                                                  : EMBED_GIVEN;
       cursor_.at<int>(at.embedRows)[to] = 0;
       cursor_.at<int>(at.positions)[to] = static_cast<int>(s.positions[from]);
       cursor_.at<int>(at.slots)[to] = slotOf(s, piece, from);
@@ -38,7 +39,6 @@ class Writer {
     return sequence;
   }
 
-  // Rows whose outputs are wanted.
   void outputs(const Piece& piece, int firstRow) {
     const Sequence& s = batch_.sequences[piece.sequence];
     const UploadLayout& at = plan_.upload;
@@ -158,7 +158,8 @@ class Writer {
       std::memcpy(cursor_.at<uint8_t>(offset) + bytes, s.changeValues, bytes);
     }
     const int picked = s.picked ? static_cast<int>(s.picked[s.rows - 1]) : -1;
-    cursor_.at<HeadChange>(plan_.upload.changes)[changes_] = {static_cast<int>(offset / sizeof(uint32_t)), s.changes, picked, s.frequency, s.presence};
+    const int firstWord = static_cast<int>(offset / sizeof(uint32_t));
+    cursor_.at<HeadChange>(plan_.upload.changes)[changes_] = {firstWord, s.changes, picked, s.frequency, s.presence};
     return changes_++;
   }
 
@@ -178,8 +179,8 @@ class Writer {
     if (!s.mask) return sequence;
     const size_t stride = static_cast<size_t>(s.contextCount) + s.rows;
     const size_t words = cursor_.take(static_cast<size_t>(piece.rows) * ((keys + 31) / 32) * sizeof(uint32_t), sizeof(uint32_t));
-    const VisibleKeys visible = packMask(s.mask + piece.firstRow * stride, stride, piece.rows, keys, s.contextCount + piece.firstRow, s.attention, slots,
-                                         cursor_.at<uint32_t>(words), columns_);
+    const VisibleKeys visible = packMask(s.mask + piece.firstRow * stride, stride, piece.rows, keys, s.contextCount + piece.firstRow, s.attention,
+                                         slots, cursor_.at<uint32_t>(words), columns_);
     sequence.keys = visible.keys;
     if (visible.causal) {
       cursor_.shrinkTo(list + visible.keys * sizeof(int));
@@ -228,9 +229,8 @@ void writeAttention(AttentionPlan& attention, Cursor& cursor, UploadLayout& layo
   }
   std::copy(attention.members.begin(), attention.members.end(), cursor.at<AttentionMember>(members));
   *cursor.at<int>(layout.counts) = static_cast<int>(attention.items.size());
-  if (!attention.items.empty()) std::memcpy(cursor.at<AttentionItem>(layout.items), attention.items.data(), attention.items.size() * sizeof(AttentionItem));
-  if (!attention.tileWords.empty())
-    std::memcpy(cursor.at<uint32_t>(tiles), attention.tileWords.data(), attention.tileWords.size() * sizeof(uint32_t));
+  std::copy(attention.items.begin(), attention.items.end(), cursor.at<AttentionItem>(layout.items));
+  std::copy(attention.tileWords.begin(), attention.tileWords.end(), cursor.at<uint32_t>(tiles));
 }
 
 }  // namespace

@@ -112,7 +112,8 @@ struct Written {
 
 class Reading {
  public:
-  Reading(const std::vector<Call>& calls, const PlanContext& context) : calls_(calls), context_(context), written_(calls.size()), done_(calls.size(), 0) {}
+  Reading(const std::vector<Call>& calls, const PlanContext& context)
+      : calls_(calls), context_(context), written_(calls.size()), done_(calls.size(), 0) {}
 
   void part(const Part& part, const StepPlan& plan, const std::vector<uint8_t>& block) {
     const UploadLayout& at = plan.upload;
@@ -201,7 +202,7 @@ class Reading {
         CHECK_EQUAL(wanted.firstResult, result);
         result += call.topK;
         if (call.allowed.empty()) CHECK_EQUAL(wanted.allowedWord, -1);
-        else CHECK(std::equal(call.allowed.begin() + output * 3, call.allowed.begin() + output * 3 + 3, table<uint32_t>(block, 0) + wanted.allowedWord));
+        else CHECK(std::equal(&call.allowed[output * 3], &call.allowed[output * 3] + 3, table<uint32_t>(block, 0) + wanted.allowedWord));
         CHECK_EQUAL(wanted.draw, call.draws.empty() ? -1 : draw);
         if (!call.draws.empty()) CHECK_EQUAL(table<Draw>(block, at.draws)[draw++].seed, call.draws[output].seed);
       }
@@ -366,8 +367,10 @@ TEST("masks: nonzero bytes become bits, keys that no row sees are dropped, causa
     std::vector<uint8_t> mask(static_cast<size_t>(rows) * keys), columns;
     const bool causal = round % 4 == 0;
     for (int r = 0; r < rows; r++)
-      for (int k = 0; k < keys; k++)
-        mask[r * keys + k] = (causal ? k % 7 != 0 && k <= keys - rows + r : random.uniform() < density) ? static_cast<uint8_t>(random.integer(1, 255)) : 0;
+      for (int k = 0; k < keys; k++) {
+        const bool visible = causal ? k % 7 != 0 && k <= keys - rows + r : random.uniform() < density;
+        mask[r * keys + k] = visible ? static_cast<uint8_t>(random.integer(1, 255)) : 0;
+      }
     std::vector<int> slots;
     for (int k = 0; k < keys; k++) slots.push_back(1000 + k);
     std::vector<uint32_t> words(static_cast<size_t>(rows) * ((keys + 31) / 32));

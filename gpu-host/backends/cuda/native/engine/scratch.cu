@@ -36,8 +36,8 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   scratch.headWorkspace = carver.take<uint8_t>(headWorkspaceBytes(HEAD_ROWS, shape.vocabulary));
   const size_t slotBytes = shape.layers * limits.slotBytes;
   // Room for copies of several pages' slots at once.
-  scratch.wideBytes = std::max({static_cast<size_t>(HEAD_ROWS) * shape.vocabulary * sizeof(float), rows * 2 * shape.intermediate * sizeof(T), 64 * slotBytes,
-                                widestRowBytes(shape, sizeof(T))});
+  scratch.wideBytes = std::max({static_cast<size_t>(HEAD_ROWS) * shape.vocabulary * sizeof(float), rows * 2 * shape.intermediate * sizeof(T),
+                                64 * slotBytes, widestRowBytes(shape, sizeof(T))});
   scratch.wide = carver.take<uint8_t>(scratch.wideBytes);
   return scratch;
 }

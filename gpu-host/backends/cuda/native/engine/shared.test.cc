@@ -58,7 +58,8 @@ TEST("shared prefixes: near the forward pass in double, with the same bits with 
     for (int step = 0; step < STEPS; step++) {
       Random same(70 + step), again(70 + step);
       const std::vector<Call> tabled = decode(same, step, true), calls = decode(again, step, false);
-      const std::vector<Answer> answers = runCalls(*engine, tabled, HIDDEN), others = runCalls(*untabled, calls, HIDDEN), apart = runCalls(*alone, calls, HIDDEN);
+      const std::vector<Answer> answers = runCalls(*engine, tabled, HIDDEN), others = runCalls(*untabled, calls, HIDDEN);
+      const std::vector<Answer> apart = runCalls(*alone, calls, HIDDEN);
       CHECK(errorOf(answers, reference.forward(calls)) < (kv == KvPrecision::Fp8 ? 0.12 : 0.06));
       for (int i = 0; i < SEQUENCES; i++) {
         CHECK(answers[i].states == others[i].states && answers[i].logProbabilities == others[i].logProbabilities);

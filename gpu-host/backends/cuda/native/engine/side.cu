@@ -11,8 +11,6 @@ namespace {
 constexpr int SCORED_TOKENS = 1 << 18;
 constexpr int COPIED_PAIRS = 1 << 14;
 
-size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 // The block: inputs, then results.
 struct ProjectLayout {
   size_t states = 0, rows, tokens, logProbabilities, bytes;
@@ -97,8 +95,8 @@ void SideWork<T>::project(const float* states, int count, int topK, uint32_t* to
       HeadRow wanted[HEAD_ROWS];
       for (int i = 0; i < rows; i++) wanted[i] = {topK, -1, i * topK, -1};
       const HeadRow* onDevice = reinterpret_cast<const HeadRow*>(upload(at.rows, wanted, rows * sizeof(HeadRow)));
-      launchTop({reinterpret_cast<uint32_t*>(memory_ + at.tokens), reinterpret_cast<float*>(memory_ + at.logProbabilities), nullptr}, model_.scratch.logits(),
-                onDevice, nullptr, nullptr, rows, shape.vocabulary, topK, model_.scratch.headWorkspace, computing_);
+      launchTop({reinterpret_cast<uint32_t*>(memory_ + at.tokens), reinterpret_cast<float*>(memory_ + at.logProbabilities), nullptr},
+                model_.scratch.logits(), onDevice, nullptr, nullptr, rows, shape.vocabulary, topK, model_.scratch.headWorkspace, computing_);
       found = download(at.tokens, at.logProbabilities - at.tokens + results * sizeof(float));
     });
     std::memcpy(tokens + static_cast<size_t>(from) * topK, found, results * sizeof(uint32_t));
@@ -116,7 +114,7 @@ void SideWork<T>::score(const float* states, int count, const uint32_t* tokens, 
   const std::lock_guard<std::mutex> lock(waiting_);
   for (int from = 0; from < count; from += HEAD_ROWS) {
     const int rows = std::min(HEAD_ROWS, count - from);
-    // Scores their lists in chunks: several rows' whole lists, or a part of one row's list.
+    // Scores the rows' lists in chunks: the whole lists of several rows, or a part of one row's list.
     int row = 0, token = first[from];
     while (row < rows) {
       int starts[HEAD_ROWS + 1] = {0};
@@ -134,8 +132,8 @@ void SideWork<T>::score(const float* states, int count, const uint32_t* tokens, 
         logitsOf(states + static_cast<size_t>(from + firstRow) * shape.hidden, launched);
         const int* starting = reinterpret_cast<const int*>(upload(at.first, starts, (launched + 1) * sizeof(int)));
         const uint32_t* asked = reinterpret_cast<const uint32_t*>(upload(at.tokens, tokens + firstToken, scored * sizeof(uint32_t)));
-        launchScore(reinterpret_cast<float*>(memory_ + at.logProbabilities), reinterpret_cast<float*>(memory_ + at.entropies), model_.scratch.logits(), asked,
-                    starting, launched, shape.vocabulary, computing_);
+        launchScore(reinterpret_cast<float*>(memory_ + at.logProbabilities), reinterpret_cast<float*>(memory_ + at.entropies),
+                    model_.scratch.logits(), asked, starting, launched, shape.vocabulary, computing_);
         scores = download(at.logProbabilities, scored * sizeof(float));
         spreads = download(at.entropies, launched * sizeof(float));
       });

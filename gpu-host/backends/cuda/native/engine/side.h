@@ -1,6 +1,6 @@
-// Device work besides steps: projection and scores of states, copies between slots. It is queued on the computing stream between steps and uses their
-// scratch memory. Projections and scores wait for their results, but hold the lock of the engine's calls only while they queue work, so that steps
-// are submitted meanwhile. Copies do not wait: their slot lists are kept in a ring of pinned buffers, each of which is waited for before it is reused.
+// Device work besides steps: projections and scores of states, copies between slots. This work is queued on the computing stream between steps and
+// uses their scratch memory. Projections and scores wait for their results, but hold the lock of the engine's calls only while they queue work, so
+// that steps are submitted meanwhile. Copies do not wait: their slot lists take turns in pinned buffers, whose reuse waits for the earlier copy.
 #pragma once
 #include <mutex>
 #include "copies.h"

@@ -98,8 +98,9 @@ TEST("pages are read and written bit for bit, at any host address, during a runn
     size_t slotBytes;
   };
   // float8: 32 codes, 2 × 2 scales, padded to whole sectors.
-  for (const auto& [precision, kv, slotBytes] : {Kept{Precision::Float32, KvPrecision::AsComputed, 128}, Kept{Precision::Bf16, KvPrecision::AsComputed, 64},
-                                                 Kept{Precision::Bf16, KvPrecision::Fp8, 64}}) {
+  for (const auto& [precision, kv, slotBytes] :
+       {Kept{Precision::Float32, KvPrecision::AsComputed, 128}, Kept{Precision::Bf16, KvPrecision::AsComputed, 64},
+        Kept{Precision::Bf16, KvPrecision::Fp8, 64}}) {
     model.options.precision = precision, model.options.kv = kv;
     const auto engine = make(model);
     CHECK_EQUAL(engine->pageBytes(), 2 * 8 * slotBytes);

@@ -42,26 +42,31 @@ void checkPlaces(const Batch& batch) {
 }
 
 void checkSequence(const Sequence& s, int index, const StepLimits& limits) {
-  if (s.rows < 1 || !s.positions) refuse(nameOf(index) + " has no inputs.");
-  if ((s.tokens != nullptr) + (s.embeds != nullptr) + (s.picked != nullptr) != 1) refuse(nameOf(index) + " needs either tokens or embeds, or picked tokens.");
-  if (s.known < 0 || s.known > s.contextCount || (s.contextCount > s.known && !s.context)) refuse(nameOf(index) + " has no context.");
-  if (static_cast<int64_t>(s.contextCount) + s.rows > limits.keys)
-    refuse(nameOf(index) + " has " + std::to_string(static_cast<int64_t>(s.contextCount) + s.rows) + " keys; a step lists at most " + std::to_string(limits.keys) + ".");
+  const auto wrong = [index](const std::string& what) { refuse(nameOf(index) + " " + what); };
+  const int64_t keys = static_cast<int64_t>(s.contextCount) + s.rows;
+  const int vocabulary = limits.shape.vocabulary;
+  if (s.rows < 1 || !s.positions) wrong("has no inputs.");
+  if ((s.tokens != nullptr) + (s.embeds != nullptr) + (s.picked != nullptr) != 1) wrong("needs either tokens or embeds, or picked tokens.");
+  if (s.known < 0 || s.known > s.contextCount || (s.contextCount > s.known && !s.context)) wrong("has no context.");
+  if (keys > limits.keys) wrong("has " + std::to_string(keys) + " keys; a step lists at most " + std::to_string(limits.keys) + ".");
   checkTable(s, index, limits);
   if (s.outputRows < 0 || s.outputRows > s.rows)
-    refuse(nameOf(index) + " wants outputs of " + std::to_string(s.outputRows) + " of " + std::to_string(s.rows) + " inputs.");
-  if (s.topK < 0 || s.topK > std::min(MAX_TOP_K, limits.shape.vocabulary)) refuse(nameOf(index) + " wants " + std::to_string(s.topK) + " tokens a row.");
-  if ((s.draws || s.allowed) && s.topK < 1) refuse(nameOf(index) + " has draws or allowed tokens, and wants no tokens.");
+    wrong("wants outputs of " + std::to_string(s.outputRows) + " of " + std::to_string(s.rows) + " inputs.");
+  if (s.topK < 0 || s.topK > std::min(MAX_TOP_K, vocabulary)) wrong("wants " + std::to_string(s.topK) + " tokens a row.");
+  if ((s.draws || s.allowed) && s.topK < 1) wrong("has draws or allowed tokens, and wants no tokens.");
   if (s.changeTokens) {
-    if (s.outputRows != 1 || s.topK < 1) refuse(nameOf(index) + " changes logits, and wants tokens of " + std::to_string(s.topK < 1 ? 0 : s.outputRows) + " rows.");
-    if (s.changes < 0 || s.changes > limits.shape.vocabulary || !s.changeValues) refuse(nameOf(index) + " changes " + std::to_string(s.changes) + " logits.");
-    for (int i = 0; i < s.changes; i++)
-      if ((s.changeTokens[i] & ~CHOSEN_TOKEN) >= static_cast<uint32_t>(limits.shape.vocabulary))
-        refuse(nameOf(index) + " changes the logit of token " + std::to_string(s.changeTokens[i] & ~CHOSEN_TOKEN) + " of " + std::to_string(limits.shape.vocabulary) + ".");
+    if (s.outputRows != 1 || s.topK < 1)
+      wrong("changes logits, and wants tokens of " + std::to_string(s.topK < 1 ? 0 : s.outputRows) + " rows.");
+    if (s.changes < 0 || s.changes > vocabulary || !s.changeValues) wrong("changes " + std::to_string(s.changes) + " logits.");
+    for (int i = 0; i < s.changes; i++) {
+      const uint32_t token = s.changeTokens[i] & ~CHOSEN_TOKEN;
+      if (token >= static_cast<uint32_t>(vocabulary))
+        wrong("changes the logit of token " + std::to_string(token) + " of " + std::to_string(vocabulary) + ".");
+    }
   }
   if (!s.writes && s.rows > limits.scratchSlots)
-    refuse(nameOf(index) + " keeps no keys and has " + std::to_string(s.rows) + " inputs; there is room for " + std::to_string(limits.scratchSlots) + ".");
-  if (s.tokens) checkBelow(s.tokens, s.rows, limits.shape.vocabulary, index, "token");
+    wrong("keeps no keys and has " + std::to_string(s.rows) + " inputs; there is room for " + std::to_string(limits.scratchSlots) + ".");
+  if (s.tokens) checkBelow(s.tokens, s.rows, vocabulary, index, "token");
   if (s.writes) checkBelow(s.writes, s.rows, limits.slots, index, "slot");
   checkBelow(s.context, s.contextCount - s.known, limits.slots, index, "slot");
   // Positions reach the device as signed integers.
@@ -161,8 +166,8 @@ std::vector<Part> splitBatch(const Batch& batch, const StepLimits& limits) {
       const int rows = rowsThatFit(parts.back(), s, i, from, limits);
       if (rows == 0) {
         if (parts.back().pieces.empty())
-          refuse(nameOf(i) + " of " + std::to_string(s.rows) + " inputs and " + std::to_string(s.contextCount) + " context slots does not fit a step of " +
-                 std::to_string(limits.rows) + " inputs, and its mask leaves no place to cut it.");
+          refuse(nameOf(i) + " of " + std::to_string(s.rows) + " inputs and " + std::to_string(s.contextCount) +
+                 " context slots does not fit a step of " + std::to_string(limits.rows) + " inputs, and its mask leaves no place to cut it.");
         parts.emplace_back();
         continue;
       }

@@ -7,7 +7,6 @@
 namespace pie {
 
 namespace {
-size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 size_t pickedBytes(const PlanContext& context) { return aligned(context.limits.paddedRows * sizeof(uint32_t)); }
 size_t tableBytes(const PlanContext& context) { return aligned(context.limits.tableSlots * sizeof(int)); }
 }  // namespace

@@ -8,8 +8,8 @@
 //   download  waits for the computing                                        (`computed`)
 //
 // so that the next step's upload and this one's download overlap with computing. All other memory of steps (weights, pool, scratch, adapters, slot
-// tables) belongs to the running step; steps compute one after another, and all other work on that memory is queued on the computing stream, too. Host memory: see
-// Tickets.
+// tables) belongs to the running step: steps compute one after another, and other work on that memory is queued on the computing stream, too.
+// Tickets hold the host memory.
 #pragma once
 #include <vector>
 #include "graphs.h"

@@ -43,8 +43,8 @@ class Event {
     (void)cudaGetLastError();
     return false;
   }
-  // The same, but looks from time to time until `near`, then polls until `late`, which notices the end without delay. Returns false if the end was
-  // there at the first look.
+  // Looks from time to time until `near`, polls until `late`, which notices the end without delay, then waits as above. Returns false if the event
+  // was reached at the first look.
   bool synchronize(std::chrono::steady_clock::time_point near, std::chrono::steady_clock::time_point late) const {
     constexpr std::chrono::microseconds NAP(250);
     for (bool running = false;; running = true) {

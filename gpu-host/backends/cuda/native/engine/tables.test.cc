@@ -33,7 +33,8 @@ class Schedule {
     std::vector<uint32_t> written;
     for (Live& live : live_) {
       if (random_.uniform() < 0.3) continue;
-      const int rows = std::min<int>(random_.uniform() < 0.7 ? 1 : static_cast<int>(random_.integer(2, mostRows_)), static_cast<int>(live.slots.size()) - live.filled);
+      const int wanted = random_.uniform() < 0.7 ? 1 : static_cast<int>(random_.integer(2, mostRows_));
+      const int rows = std::min(wanted, static_cast<int>(live.slots.size()) - live.filled);
       if (rows < 1) continue;
       // Sequences that share a page do not write it in one batch.
       const auto begin = live.slots.begin() + live.filled;
@@ -185,8 +186,8 @@ TEST("slot tables: after random schedules, each table on the device is the list 
   CHECK(tables > 300 && known > 100 && shared > 50 && brought > 0 && brought < listed);
 }
 
-// Plays random schedules of lists of up to `longest` slots to an engine with tables and to one without, which must give the same bits. Returns how many
-// calls relied on a table.
+// Plays random schedules of lists of up to `longest` slots to an engine with tables and to one without, which must give the same bits. Returns the
+// number of calls that relied on a table.
 static size_t compareTables(const TinyModel& model, int slots, int longest, int rounds) {
   const auto with = Engine::create(model.options, model.source()), without = Engine::create(model.options, model.source());
   REQUIRE(with->tableSlots() >= PLACES * longest);
@@ -210,7 +211,8 @@ static size_t compareTables(const TinyModel& model, int slots, int longest, int 
       expected = runCalls(*without, calls, hidden);
       const auto check = [&](uint64_t id, const std::vector<Call>& asked, const std::vector<Answer>& wanted) {
         const std::vector<Answer> answers = answersOf(with->wait(id), asked, hidden);
-        for (size_t i = 0; i < answers.size(); i++) CHECK(answers[i].states == wanted[i].states && answers[i].logProbabilities == wanted[i].logProbabilities);
+        for (size_t i = 0; i < answers.size(); i++)
+          CHECK(answers[i].states == wanted[i].states && answers[i].logProbabilities == wanted[i].logProbabilities);
       };
       if (under > 0) check(under, before, expectedBefore);
       under = step;

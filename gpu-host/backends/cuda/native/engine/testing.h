@@ -66,7 +66,8 @@ inline TinyModel tinyModel(uint64_t seed, const Variant& variant = {}) {
     const std::string prefix = "model.layers." + std::to_string(i);
     norm(prefix + ".input_layernorm.weight", shape.hidden);
     norm(prefix + ".post_attention_layernorm.weight", shape.hidden);
-    for (const auto& [name, rows] : std::vector<std::pair<std::string, int>>{{"q", shape.queryWidth()}, {"k", shape.kvWidth()}, {"v", shape.kvWidth()}}) {
+    const std::pair<std::string, int> projections[] = {{"q", shape.queryWidth()}, {"k", shape.kvWidth()}, {"v", shape.kvWidth()}};
+    for (const auto& [name, rows] : projections) {
       matrix(prefix + ".self_attn." + name + "_proj.weight", rows, shape.hidden);
       if (variant.bias) model.tensors[prefix + ".self_attn." + name + "_proj.bias"] = random.normals<float>(rows, 0.5);
     }

@@ -222,7 +222,8 @@ Weights<T> layWeights(Carver& carver, const EngineOptions& options) {
 }
 
 template <typename T>
-void loadWeights(const Weights<T>& weights, const EngineOptions& options, const WeightSource& source, void* work, size_t workBytes, const Stream& stream) {
+void loadWeights(const Weights<T>& weights, const EngineOptions& options, const WeightSource& source, void* work, size_t workBytes,
+                 const Stream& stream) {
   const ModelShape& shape = options.shape;
   const size_t hidden = shape.hidden, queries = shape.queryWidth(), keys = shape.kvWidth();
   Stager<T> stager(stream, work, workBytes);
@@ -236,7 +237,8 @@ void loadWeights(const Weights<T>& weights, const EngineOptions& options, const 
                                     {attention + "k_proj.weight", keys * hidden},
                                     {attention + "v_proj.weight", keys * hidden}});
     if (options.attentionBias)
-      reader.under(layer.qkv.plain.bias, {{attention + "q_proj.bias", queries}, {attention + "k_proj.bias", keys}, {attention + "v_proj.bias", keys}});
+      reader.under(layer.qkv.plain.bias,
+                   {{attention + "q_proj.bias", queries}, {attention + "k_proj.bias", keys}, {attention + "v_proj.bias", keys}});
     if (options.queryKeyNorm) {
       reader.whole(layer.queryNorm, attention + "q_norm.weight", shape.headDim);
       reader.whole(layer.keyNorm, attention + "k_norm.weight", shape.headDim);

@@ -52,6 +52,7 @@ size_t widestRowBytes(const ModelShape& shape, size_t valueBytes);
 // Uploads each tensor to its place and converts it on the way; matrices to be quantised pass through `work` on the device. Throws EngineError
 // "invalid" if a tensor's size does not match the shape.
 template <typename T>
-void loadWeights(const Weights<T>& weights, const EngineOptions& options, const WeightSource& source, void* work, size_t workBytes, const Stream& stream);
+void loadWeights(const Weights<T>& weights, const EngineOptions& options, const WeightSource& source, void* work, size_t workBytes,
+                 const Stream& stream);
 
 }  // namespace pie

@@ -10,7 +10,7 @@ JsonObject measureCopy(size_t bytes, int times) {
   fillRandom(from, 1, 1);
   const Stream stream;
   const Samples ms = deviceTimes(2, times, stream, [&] {
-    require(cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+    checkCuda(cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
   });
   return JsonObject().set("bytes", bytes).raw("ms", ms.json()).set("bytesPerSecond", 2.0 * static_cast<double>(bytes) / (1e-3 * ms.median()));
 }
@@ -23,9 +23,9 @@ JsonObject measureMatmul(int size, int times) {
   const Stream stream;
   const std::unique_ptr<CublasLt, decltype(&closeCublasLt)> library(openCublasLt(), closeCublasLt);
   int multiprocessors = 0;
-  require(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+  checkCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
   const DeviceBytes workspace(linearWorkspaceBytes(size, size, multiprocessors));
-  require(cudaMemset(workspace.as<void>(), 0, workspace.bytes), "cudaMemset");
+  checkCuda(cudaMemset(workspace.as<void>(), 0, workspace.bytes), "cudaMemset");
   LinearContext context;
   context.workspace = workspace.as<float>();
   context.workspaceBytes = workspace.bytes;

@@ -84,11 +84,14 @@ int check(const CheckOptions& options) {
         errors = replay.errors;
       } catch (const std::exception& error) {
         failure = error.what();
-        good = false;
       }
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
       lines.push_back(line(fixture.label, precisionName, errors));
-      if (!failure.empty()) lines.push_back("  failed: " + failure);
+      if (failure.empty() && errors.cells.empty()) failure = "the fixture compares no results";
+      if (!failure.empty()) {
+        good = false;
+        lines.push_back("  failed: " + failure);
+      }
       JsonArray handlers, cells;
       for (const char* handler : HANDLERS) {
         const ErrorTable::Cell total = errors.total(handler);
@@ -122,7 +125,11 @@ int check(const CheckOptions& options) {
       all.raw(object.text());
     }
   }
-  if (!options.json.empty()) std::ofstream(options.json) << JsonObject().set("check", true).set("good", good).raw("models", all.text()).text() << "\n";
+  if (!options.json.empty()) {
+    std::ofstream file(options.json);
+    file << JsonObject().set("check", true).set("good", good).raw("models", all.text()).text() << std::endl;
+    if (!file) throw std::runtime_error(options.json + " cannot be written");
+  }
   std::printf("%-26s %-8s", "relative error", "");
   for (const char* handler : HANDLERS) std::printf("%11.10s", handler);
   std::printf("\n");

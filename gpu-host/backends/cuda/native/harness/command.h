@@ -27,11 +27,10 @@ class Command {
     return found == settings.end() ? otherwise : found->second;
   }
   int number(const std::string& key, int otherwise) const {
-    const std::string value = text(key, "");
-    if (value.empty()) return otherwise;
+    const std::string value = text(key, std::to_string(otherwise));
     char* end = nullptr;
     const long parsed = std::strtol(value.c_str(), &end, 10);
-    if (*end != 0 || parsed < 0 || parsed > 1 << 30) throw std::invalid_argument(key + "=" + value + ": a count is expected");
+    if (value.empty() || *end != 0 || parsed < 0 || parsed > 1 << 30) throw std::invalid_argument(key + "=" + value + ": a count is expected");
     return static_cast<int>(parsed);
   }
   bool flag(const std::string& key, bool otherwise) const { return number(key, otherwise ? 1 : 0) != 0; }

@@ -34,9 +34,10 @@ class Reader {
   }
   template <typename T>
   std::vector<T> array() {
-    std::vector<T> values(word());
-    const uint8_t* from = skip(values.size() * sizeof(T));
-    if (!values.empty()) std::memcpy(values.data(), from, values.size() * sizeof(T));
+    const size_t count = word();
+    const uint8_t* from = skip(count * sizeof(T));
+    std::vector<T> values(count);
+    if (count > 0) std::memcpy(values.data(), from, count * sizeof(T));
     return values;
   }
 

@@ -56,7 +56,6 @@ struct FixtureAdapterMatrices {
   std::vector<float> a, b;
 };
 
-// A file that is mapped into memory.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);

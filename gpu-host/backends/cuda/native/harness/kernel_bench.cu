@@ -19,14 +19,14 @@ constexpr size_t ROTATED_BYTES = size_t{320} << 20;
 template <typename T>
 DeviceBytes uploaded(const std::vector<T>& values) {
   DeviceBytes memory(values.size() * sizeof(T));
-  if (!values.empty()) require(cudaMemcpy(memory.as<void>(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+  if (!values.empty()) checkCuda(cudaMemcpy(memory.as<void>(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
   return memory;
 }
 
 template <typename T>
 DeviceBytes zeroed(size_t count) {
   DeviceBytes memory(count * sizeof(T));
-  require(cudaMemset(memory.as<void>(), 0, memory.bytes), "cudaMemset");
+  checkCuda(cudaMemset(memory.as<void>(), 0, memory.bytes), "cudaMemset");
   return memory;
 }
 
@@ -127,7 +127,8 @@ void measureAttention(Report& report, const ModelShape& shape, const KernelRun& 
   const size_t slots = (inputs.slots.size() + 15) / 16 * 16, layerBytes = slots * slotBytes<K>(shape);
   const int layers = static_cast<int>(std::min<size_t>(64, std::max<size_t>(2, ROTATED_BYTES / layerBytes + 1)));
   const DeviceBytes pool = randomSlots<K>(shape, layers * slots), queries = randomValues(static_cast<size_t>(rows) * shape.queryWidth(), 6);
-  const DeviceBytes out = zeroed<bf16>(static_cast<size_t>(rows) * shape.queryWidth()), items = uploaded(plan.items), members = uploaded(plan.members);
+  const DeviceBytes out = zeroed<bf16>(static_cast<size_t>(rows) * shape.queryWidth());
+  const DeviceBytes items = uploaded(plan.items), members = uploaded(plan.members);
   const DeviceBytes itemCount = uploaded(std::vector<int>{static_cast<int>(plan.items.size())}), slotList = uploaded(inputs.slots);
   const DeviceBytes counters = zeroed<int>(bounds.counters), partials(bounds.partialBytes);
   AttentionTables tables;
@@ -148,8 +149,8 @@ void measureAttention(Report& report, const ModelShape& shape, const KernelRun& 
   const DeviceBytes rotation = randomFloats(static_cast<size_t>(rows) * shape.headDim, 8);
   const double stored = static_cast<double>(rows) * (2 * shape.qkvWidth() + 2 * shape.queryWidth() + slotBytes<K>(shape));
   report.measure("rotate and store", shape.layers, layers, stored, 0, [&](int i) {
-    launchRotateAndStore<bf16>(queries.as<bf16>(), layerOf(i), qkv.as<bf16>(), rotation.as<float2>(), slotList.as<int>(), nullptr, nullptr, rows, shape,
-                               stream);
+    launchRotateAndStore<bf16>(queries.as<bf16>(), layerOf(i), qkv.as<bf16>(), rotation.as<float2>(), slotList.as<int>(), nullptr, nullptr, rows,
+                               shape, stream);
   });
 }
 
@@ -164,7 +165,7 @@ JsonObject measureKernels(const NamedShape& named, const KernelRun& run) {
   const Stream stream;
   Report report(stream);
   int multiprocessors = 0;
-  require(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+  checkCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
 
   const DeviceBytes residual = randomFloats(rows * hidden, 1), delta = randomValues(rows * hidden, 2), normed = randomValues(rows * hidden, 3);
   const DeviceBytes weight = randomValues(hidden, 4);
@@ -194,8 +195,8 @@ JsonObject measureKernels(const NamedShape& named, const KernelRun& run) {
     launchRotation(rotation.as<float2>(), tokens.as<int>(), frequencies.as<double>(), rows, shape.headDim, stream);
   });
   report.measure("pick and norm", 1, 1, 8.0 * headRows * hidden, 0, [&](int) {
-    launchPickNorm<bf16>(nullptr, normed.as<bf16>(), residual.as<float>(), delta.as<bf16>(), tokens.as<int>(), weight.as<bf16>(), headRows, shape.hidden, 1e-5f,
-                         stream);
+    launchPickNorm<bf16>(nullptr, normed.as<bf16>(), residual.as<float>(), delta.as<bf16>(), tokens.as<int>(), weight.as<bf16>(), headRows,
+                         shape.hidden, 1e-5f, stream);
   });
   const DeviceBytes logits = randomFloats(static_cast<size_t>(headRows) * shape.vocabulary, 10);
   const DeviceBytes headWorkspace(headWorkspaceBytes(headRows, shape.vocabulary));
@@ -207,7 +208,8 @@ JsonObject measureKernels(const NamedShape& named, const KernelRun& run) {
     const HeadResults results{chosen.as<uint32_t>(), values.as<float>(), nullptr};
     // The summed step requests only the best token, so top 40 counts 0 times per step.
     report.measure(topK == 1 ? "top 1" : "top 40", topK == 1 ? 1 : 0, 1, 4.0 * headRows * shape.vocabulary, 0, [&](int) {
-      launchTop(results, logits.as<float>(), requests.as<HeadRow>(), nullptr, nullptr, headRows, shape.vocabulary, topK, headWorkspace.as<void>(), stream);
+      launchTop(results, logits.as<float>(), requests.as<HeadRow>(), nullptr, nullptr, headRows, shape.vocabulary, topK, headWorkspace.as<void>(),
+                stream);
     });
   }
   JsonObject result;

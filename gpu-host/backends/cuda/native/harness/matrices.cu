@@ -10,7 +10,7 @@ constexpr int MOST_ROTATIONS = 64;
 
 int processors() {
   int count = 0;
-  require(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+  checkCuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
   return count;
 }
 
@@ -56,7 +56,7 @@ MatrixBench::MatrixBench(const ModelShape& shape, int maxRows, Precision precisi
   fillRandom(weights, 0.02f, 21);
   fillRandom(scales, 0.02f, 23);
   fillRandom(x, 1, 22);
-  require(cudaMemset(workspace.as<void>(), 0, workspace.bytes), "cudaMemset");
+  checkCuda(cudaMemset(workspace.as<void>(), 0, workspace.bytes), "cudaMemset");
 }
 
 int MatrixBench::rotations(const Matrix& matrix) const {

@@ -7,14 +7,10 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include "../device/device.h"
+#include "../engine/streams.h"
 #include "json.h"
 
 namespace pie::harness {
-
-inline void require(cudaError_t code, const char* what) {
-  if (code != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(code));
-}
 
 inline double nowMs() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -50,7 +46,6 @@ class Samples {
   std::vector<double> values;
 };
 
-// Owned device memory.
 class DeviceBytes {
  public:
   explicit DeviceBytes(size_t bytes) : bytes(bytes) {
@@ -70,18 +65,6 @@ class DeviceBytes {
 
  private:
   void* data = nullptr;
-};
-
-class Stream {
- public:
-  Stream() { require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"); }
-  ~Stream() { cudaStreamDestroy(stream); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  operator cudaStream_t() const { return stream; }
-
- private:
-  cudaStream_t stream = nullptr;
 };
 
 // Device milliseconds of each call of `work`, which only launches.

@@ -1,6 +1,7 @@
 #include "random_weights.h"
 #include <cmath>
 #include <cstring>
+#include "../engine/convert.h"
 
 namespace pie::harness {
 
@@ -8,12 +9,6 @@ namespace {
 
 constexpr size_t BLOCK_VALUES = size_t{1} << 20;
 constexpr uint16_t ONE = 0x3f80;  // 1 as bf16.
-
-uint16_t toBf16Word(float value) {
-  uint32_t word;
-  std::memcpy(&word, &value, sizeof word);
-  return static_cast<uint16_t>((word + 0x7fff + ((word >> 16) & 1)) >> 16);
-}
 
 uint64_t nextBits(uint64_t& state) {
   // SplitMix64 (Steele, Lea and Flood, 2014).
@@ -50,15 +45,17 @@ size_t tensorValues(const NamedShape& named, const std::string& name) {
 }  // namespace
 
 std::vector<uint16_t> randomBlock(size_t count, float deviation, uint64_t seed) {
-  std::vector<uint16_t> words(count);
   const size_t fresh = std::min(count, BLOCK_VALUES);
+  std::vector<float> values(fresh + 1);
   uint64_t state = seed;
   for (size_t i = 0; i < fresh; i += 2) {
     // Box and Muller, 1958.
     const double radius = deviation * std::sqrt(-2 * std::log(1 - uniform(state))), angle = 6.283185307179586 * uniform(state);
-    words[i] = toBf16Word(static_cast<float>(radius * std::cos(angle)));
-    if (i + 1 < fresh) words[i + 1] = toBf16Word(static_cast<float>(radius * std::sin(angle)));
+    values[i] = static_cast<float>(radius * std::cos(angle));
+    values[i + 1] = static_cast<float>(radius * std::sin(angle));
   }
+  std::vector<uint16_t> words(count);
+  convertNumbers(reinterpret_cast<bf16*>(words.data()), HostTensor::Type::F32, values.data(), fresh);
   for (size_t done = fresh; done < count; done += fresh) std::memcpy(&words[done], words.data(), 2 * std::min(fresh, count - done));
   return words;
 }
@@ -91,13 +88,13 @@ void fillRandom(const DeviceBytes& memory, float deviation, uint64_t seed) {
   const std::vector<uint16_t> block = randomBlock(std::min(memory.bytes / 2, BLOCK_VALUES), deviation, seed);
   const size_t bytes = 2 * block.size();
   // Doubles the filled part on the device, so that the host sends only one block.
-  require(cudaMemcpy(memory.as<void>(), block.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  checkCuda(cudaMemcpy(memory.as<void>(), block.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
   for (size_t done = bytes; done < memory.bytes;) {
     const size_t more = std::min(done, memory.bytes - done);
-    require(cudaMemcpy(memory.as<void>(done), memory.as<void>(), more, cudaMemcpyDeviceToDevice), "cudaMemcpy");
+    checkCuda(cudaMemcpy(memory.as<void>(done), memory.as<void>(), more, cudaMemcpyDeviceToDevice), "cudaMemcpy");
     done += more;
   }
-  require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  checkCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 }  // namespace pie::harness

@@ -127,8 +127,8 @@ void Replay::forward(const Operation& operation) {
     if (each.wantsTop) {
       for (uint32_t row = 0; row < each.outputRows; row++, tokenAt += each.topK) {
         const float* logProbabilities = results.logProbabilities + tokenAt;
-        compareTop(each.allowed.empty() ? tokens : allowed, results.tokens + tokenAt, each.tokensOnly ? nullptr : logProbabilities, static_cast<int>(each.topK),
-                   each.logProbabilities.data() + static_cast<size_t>(row) * vocabulary, vocabulary);
+        compareTop(each.allowed.empty() ? tokens : allowed, results.tokens + tokenAt, each.tokensOnly ? nullptr : logProbabilities,
+                   static_cast<int>(each.topK), each.logProbabilities.data() + static_cast<size_t>(row) * vocabulary, vocabulary);
         if (each.draws.empty()) continue;
         const Picked picked = pick(each.draws[row], logProbabilities, static_cast<int>(each.topK));
         const bool same = results.drawn[drawAt++] == picked.place;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include "../engine/memory.h"
 #include "random_weights.h"
 
 namespace pie::harness {
@@ -12,14 +13,8 @@ constexpr int PAGE_SIZE = 16;
 // Steps before the first measured one, during which graphs are captured.
 constexpr int WARM_STEPS = 6;
 
-struct FreePinned {
-  void operator()(uint8_t* bytes) const { freePinned(bytes); }
-};
-using Pinned = std::unique_ptr<uint8_t, FreePinned>;
-
-Pinned pinnedRandom(size_t bytes) {
-  Pinned pinned(static_cast<uint8_t*>(allocatePinned(bytes)));
-  if (pinned == nullptr) throw std::runtime_error("cannot allocate pinned memory of " + std::to_string(bytes) + " bytes");
+PinnedBlock pinnedRandom(size_t bytes) {
+  PinnedBlock pinned(bytes);
   const std::vector<uint16_t> block = randomBlock(bytes / 2, 1, 11);
   std::memcpy(pinned.get(), block.data(), bytes / 2 * 2);
   return pinned;
@@ -44,6 +39,7 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   engineOptions.frequencies = plainFrequencies(named);
   engineOptions.pageSize = PAGE_SIZE;
   if (options.prefix % PAGE_SIZE != 0 || options.prefix > options.context) throw std::invalid_argument("prefix must be whole pages of the context");
+  if (options.room < 1) throw std::invalid_argument("room must be at least 1: a step writes one token after each context");
   prefixPages = options.prefix / PAGE_SIZE;
   pagesPerSequence = pagesOf(options.context - options.prefix + options.room);
   engineOptions.pageCount = std::max(prefixPages + options.sequences * pagesPerSequence, pagesOf(options.rows));
@@ -93,7 +89,7 @@ void Session::loadAdapters() {
 void Session::fillPool() {
   const size_t pageBytes = engine->pageBytes();
   const int several = 32;
-  const Pinned block = pinnedRandom(pageBytes * several);
+  const PinnedBlock block = pinnedRandom(pageBytes * several);
   if (options.narrowKv) {
     const std::vector<uint8_t> slots = randomFloat8Slots(named.shape, pageBytes * several / slotBytes<float8>(named.shape));
     std::memcpy(block.get(), slots.data(), slots.size());
@@ -203,7 +199,8 @@ JsonObject Session::decode(int batch, int context, int steps) {
       .set("graphsRefusedWhy", graphs.why)
       .set("batch", batch)
       .set("context", context)
-      .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) + contextBytes(named.shape, options.narrowKv, batch, context, options.prefix))
+      .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) +
+                             contextBytes(named.shape, options.narrowKv, batch, context, options.prefix))
       .set("prefix", options.prefix)
       .set("shared", options.sharedPrefixes)
       .set("adapters", options.adapters)
@@ -258,7 +255,7 @@ JsonObject Session::swap(int tokens, int times) {
   if (count < 1 || count > static_cast<int>(pageOrder.size()))
     throw std::invalid_argument("the pool was made for less: load larger sequences, context or room");
   const size_t bytes = count * engine->pageBytes();
-  const Pinned host = pinnedRandom(bytes);
+  const PinnedBlock host = pinnedRandom(bytes);
   // Pages at the pool's end, which the step below does not read.
   const int* pages = &pageOrder[pageOrder.size() - count];
   Samples inMs, outMs, stepMs, overlappedMs;

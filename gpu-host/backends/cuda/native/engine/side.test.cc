@@ -1,0 +1,75 @@
+// Projections and scores of states.
+#include <memory>
+#include "testing.h"
+
+using namespace pie;
+using testing::Random;
+
+namespace {
+
+constexpr double TOLERANCE = 1e-4;
+
+std::unique_ptr<Engine> make(const TinyModel& model) { return Engine::create(model.options, model.source()); }
+
+}  // namespace
+
+TEST("projection and scores of states equal those of the step that computed the states") {
+  const TinyModel model = tinyModel(14);
+  const auto engine = make(model);
+  Random random(41);
+  // More states than rows of logits are in memory at once, and lists of all lengths.
+  std::vector<float> states;
+  std::vector<float> expected;
+  for (int i = 0; i < 3; i++) {
+    const Answer answer = runCalls(*engine, {makeCall(randomTokens(random, 60))})[0];
+    states.insert(states.end(), answer.states.begin(), answer.states.end());
+    const std::vector<float> values = byToken(answer, 61);
+    expected.insert(expected.end(), values.begin(), values.end());
+  }
+  Answer projected;
+  projected.tokens.resize(180 * 61);
+  projected.logProbabilities.resize(180 * 61);
+  engine->project(states.data(), 180, 61, projected.tokens.data(), projected.logProbabilities.data());
+  CHECK(relativeError(byToken(projected, 61), expected) < TOLERANCE);
+  std::vector<uint32_t> tokens;
+  std::vector<int> first = {0};
+  std::vector<float> wanted;
+  for (int i = 0; i < 180; i++) {
+    for (const uint32_t token : randomTokens(random, static_cast<int>(random.integer(0, 4)))) {
+      tokens.push_back(token);
+      wanted.push_back(expected[i * 61 + token]);
+    }
+    first.push_back(static_cast<int>(tokens.size()));
+  }
+  std::vector<float> scores(tokens.size()), entropies(180);
+  engine->score(states.data(), 180, tokens.data(), first.data(), scores.data(), entropies.data());
+  CHECK(relativeError(scores, wanted) < TOLERANCE);
+  for (int i = 0; i < 180; i++) {
+    double entropy = 0;
+    for (int t = 0; t < 61; t++) entropy -= std::exp(expected[i * 61 + t]) * expected[i * 61 + t];
+    CHECK_CLOSE(entropies[i], entropy, 1e-4);
+  }
+  engine->project(nullptr, 0, 4, nullptr, nullptr);
+  CHECK_THROWS(engine->project(states.data(), 1, 62, projected.tokens.data(), projected.logProbabilities.data()), "62 tokens");
+}
+
+TEST("a list of more tokens than one round scores continues in the next, between short lists") {
+  const TinyModel model = tinyModel(19);
+  const auto engine = make(model);
+  Random random(42);
+  const Answer answer = runCalls(*engine, {makeCall(randomTokens(random, 3))})[0];
+  const std::vector<float> expected = byToken(answer, 61);
+  // A round scores 2^18 tokens.
+  const std::vector<int> first = {0, 3, 3 + (1 << 19) + 5, 3 + (1 << 19) + 7};
+  const std::vector<uint32_t> tokens = randomTokens(random, first[3]);
+  std::vector<float> scores(tokens.size()), entropies(3);
+  engine->score(answer.states.data(), 3, tokens.data(), first.data(), scores.data(), entropies.data());
+  size_t wrong = 0;
+  for (int row = 0; row < 3; row++) {
+    for (int i = first[row]; i < first[row + 1]; i++) wrong += !(std::fabs(scores[i] - expected[row * 61 + tokens[i]]) < 1e-4);
+    double entropy = 0;
+    for (int t = 0; t < 61; t++) entropy -= std::exp(expected[row * 61 + t]) * expected[row * 61 + t];
+    CHECK_CLOSE(entropies[row], entropy, 1e-4);
+  }
+  CHECK_EQUAL(wrong, 0u);
+}
