@@ -159,8 +159,8 @@ function report(rounds: readonly Round[]): BenchReport {
   };
 }
 
-const hasQuantile = ({ unloaded, ordinary, paced }: Round, q: number): boolean =>
-  [unloaded, ordinary, paced].every(({ firstMs }) => isEnoughFor(q, firstMs.length));
+const hasQuantile = ({ unloaded, ordinary, prompt, paced }: Round, q: number): boolean =>
+  [unloaded, ordinary, prompt ?? paced, paced].every(({ firstMs }) => isEnoughFor(q, firstMs.length));
 
 const stepsAbove = ({ unloaded, ordinary }: Round, side: Phase, q: number): number =>
   (quantile(side.firstMs, q) - quantile(unloaded.firstMs, q)) / ordinary.stepMs;

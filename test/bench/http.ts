@@ -158,7 +158,7 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
         notes: [
           'Clients stream at temperature 0, each with a prompt of its own, and count the tokens of the texts that arrived.',
           'Bare step: the backend called back to back in a process of its own at the same batch and context; node-llama-cpp: the best of one thread and all. Each runs in every round, and they take turns in going first; ratios are within a round.',
-          'Times of fewer than 100 streams have no p99; the largest stands for it.',
+          'Times of 100 or fewer streams have no p99; the cell shows their maximum.',
           'CPU: user and system time of each process and its children over the round; the client and the GPU host are left out of the sum. Child processes that begin or end within a round are missed.',
           'Cost per token after the first: the cost of the round minus that of as many one-token invocations, run in parallel right after it.',
           `Proportional memory after the last round, MiB: ${memory.join(', ')}.`,

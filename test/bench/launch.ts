@@ -10,7 +10,7 @@ import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
 import { timeFirstMessage } from './clients.ts';
 import { cpuOfTrees, outsideEngine } from './process-usage.ts';
-import { ENOUGH_FOR_P99, format, formatSpread, median, quantile, spread } from './statistics.ts';
+import { format, formatSpread, isEnoughFor, median, quantile, spread } from './statistics.ts';
 
 /** An inferlet whose first statement sends. `salt` makes each build a different component. */
 const source = (salt: string) =>
@@ -142,7 +142,7 @@ rounds' quantiles. There is no baseline.`,
         const cpuMs = one.rounds.flatMap((round) => round.cpuMs ?? []);
         const ofRounds = (of: (times: readonly number[]) => number) =>
           formatSpread(spread(one.rounds.map((round) => of(round.launches.map(timeOf)))), 1);
-        const hasP99 = one.rounds.every((round) => round.launches.length >= ENOUGH_FOR_P99);
+        const hasP99 = one.rounds.every((round) => isEnoughFor(0.99, round.launches.length));
         return [
           one.name,
           String(launches.length),
