@@ -16,7 +16,10 @@ function platform() {
     const input = String(init.body);
     const body = async function* () {
       yield frame('start', { invocation: input });
-      if (input === '0') return yield frame('error', { code: 'inferlet-error' });
+      if (input === '0') {
+        yield frame('error', { code: 'inferlet-error' });
+        return;
+      }
       const told = new Promise<void>((resolve) => waiting.set(input, resolve));
       yield frame('message', { text: 'ready' });
       await told;
