@@ -3,7 +3,7 @@ import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench, BenchReport } from './bench.ts';
-import { type PlatformProcess, processesOf } from './process-usage.ts';
+import { type PlatformProcess, processesOf, rootsOf } from './process-usage.ts';
 import { readCommandCounts } from './redis-commands.ts';
 import { format, formatSpread, type Spread, spread } from './statistics.ts';
 
@@ -62,7 +62,7 @@ const gigabytes = (bytes = Number.NaN): string => format(bytes / GB, 3);
 async function measure(settleMs: number, windowMs: number): Promise<Round> {
   // An undefined model takes the platform's default: both bundled models.
   await using platform = await Platform.start({ env: { PIE_MODEL: undefined }, config: CONFIG });
-  const roots = new Map([...platform.processes, ['supervisor', platform.supervisorPid]]);
+  const roots = rootsOf(platform);
   using redis = disconnecting(connectRedis(loadConfig(platform.environment)));
   const started = processesOf(roots);
   await sleep(settleMs);

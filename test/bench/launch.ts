@@ -9,7 +9,7 @@ import { Platform } from '#test/harness/platform.ts';
 import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
 import { timeFirstMessage } from './clients.ts';
-import { cpuOfTrees, outsideEngine } from './process-usage.ts';
+import { cpuOfTrees, outsideEngine, rootsOf } from './process-usage.ts';
 import { format, formatSpread, isEnoughFor, median, quantile, spread } from './statistics.ts';
 
 /** An inferlet whose first statement sends. `salt` makes each build a different component. */
@@ -81,12 +81,13 @@ rounds' quantiles. There is no baseline.`,
         await deploySource(platform, file, { name });
       };
       await deploy('warm');
+      const roots = rootsOf(platform);
       for (const { name, input, title } of WARM) {
         for (let i = 0; i < 20; i++) await launchOnce(platform, name, input);
         for (const atOnce of quick ? QUICK_AT_ONCE : AT_ONCE) {
           const rounds: Round[] = [];
           for (let i = 0; i < repetitions; i++) {
-            const before = cpuOfTrees(platform.processes);
+            const before = cpuOfTrees(roots);
             const launches: Launch[] = [];
             for (let n = 0; n < (atOnce === 1 ? ONE_BY_ONE : 1); n++) {
               const burst = Array.from({ length: atOnce }, () => launchOnce(platform, name, input));
@@ -95,7 +96,7 @@ rounds' quantiles. There is no baseline.`,
             }
             rounds.push({
               launches,
-              cpuMs: outsideEngine(before, cpuOfTrees(platform.processes)) / 1000 / launches.length,
+              cpuMs: outsideEngine(before, cpuOfTrees(roots)) / 1000 / launches.length,
             });
             progress(`${title}, ${atOnce} at once, round ${i + 1}: p50 ${format(median(launches.map(timeOf)), 1)} ms`);
           }
