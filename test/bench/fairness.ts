@@ -32,14 +32,14 @@ interface Load {
   /** Requests a second, as a multiple of those that the platform can answer. */
   readonly rate: number;
   readonly lengths: Lengths;
-  /** Parts of the time in which it sends; all of it by default. */
+  /** Parts of the load's time in which the client sends; the whole time by default. */
   readonly on?: readonly (readonly [from: number, to: number])[];
 }
 
 interface Setting {
   readonly name: string;
   readonly loads: readonly [Load, Load];
-  /** True when a quick run has it, too. */
+  /** True for a setting of quick runs. */
   readonly isQuick?: boolean;
 }
 
@@ -73,7 +73,7 @@ interface Sample extends Compared {
   readonly queues: string;
   /** Times to the first piece of the first client's requests, ms; for a request that did not begin, the time until the end of the load. */
   readonly firstMs: readonly number[];
-  /** Part of the first client's tokens that it got until the end of the load. */
+  /** Share of the first client's tokens that arrived before the end of the load. */
   readonly answered: number;
 }
 

@@ -52,7 +52,7 @@ interface Side {
   readonly hitRateWithout: number;
 }
 
-/** Throughput and hits of three paced GPU hosts over those of one, for one tenant. */
+/** Throughput and prefix hits of one tenant on three paced GPU hosts, over those on one. */
 export const scaling: Bench = {
   name: 'scaling',
   summary: `tokens a second and prefix hits of one tenant on ${HOSTS} paced GPU hosts against one`,

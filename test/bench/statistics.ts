@@ -36,7 +36,7 @@ export const mean = (values: readonly number[]): number =>
 
 export const format = (value: number, digits = 2): string => value.toFixed(digits);
 
-/** Median and range, or a value that stands alone. `report/results.ts` reads both. */
+/** Median and range, or a single value and its mark. `report/results.ts` reads both. */
 export const formatSpread = ({ median, min, max, isSingle = false }: Spread, digits = 2): string =>
   `${format(median, digits)} (${isSingle ? SINGLE : `${format(min, digits)}–${format(max, digits)}`})`;
 
@@ -56,7 +56,7 @@ export function formatTail(values: readonly number[], digits = 1, q = 0.99): str
   return `${format(median(values), digits)}, ${tail}`;
 }
 
-/** A table for people: columns as wide as their widest cell. */
+/** A table as text, with columns as wide as their widest cells. */
 export function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [header, ...rows];
   const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)));

@@ -106,7 +106,7 @@ have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. 
         rows,
         notes: [
           'Memory is proportional (PSS): what the processes share, such as the program itself, counts once. The peak is that of readings between calls.',
-          'Times are from the request to the outcome at the HTTP client; each call is the first one of a sandbox, or finds an ended one.',
+          'Times are from the request to the outcome at the HTTP client; each call starts a sandbox, because that of the tenant has not started yet or has ended.',
         ],
         data: rows,
       };

@@ -25,12 +25,12 @@ const QUICK = [
   { application: 'search-generation', atOnce: 1 },
   { application: 'document-qa/tree', atOnce: 4 },
 ] as const;
-/** Queries at once of each application that come first. */
+/** Queries at once that warm up each application. */
 const WARM_UP = 2;
-/** Rounds for each number of repetitions: even, so that no way goes first more often than another one. A round takes about eight minutes. */
+/** Rounds for each five repetitions: an even number, so that all ways go first equally often. A round takes about eight minutes. */
 const ROUNDS = 2;
 const REPETITIONS_OF_ROUNDS = 5;
-/** Rounds on the cores of this machine for each of these: queries are short there, and their times differ more. */
+/** Rounds on the cores of this machine for each round on paced engines: queries on the cores are short, and their times differ more. */
 const ROUNDS_ON_CORES = 3;
 /** The application with which each pass alone is measured under load, too (Ayo, Figures 10 and 11). */
 const UNDER_LOAD = 'advanced-rag';

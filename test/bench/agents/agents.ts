@@ -51,7 +51,7 @@ export const agents: Bench = {
 (the function agent-swarm). Baselines of every round: the same agents as loops of their clients over /v1/completions, with the prefix cache and on a model
 without it, and over node-llama-cpp behind HTTP, which keeps each conversation's keys and values. Tool and network are processes of their own: a real HTTP server, and a
 proxy that passes bytes on after half of the round trip. Prompts are token ids, so that no side tokenizes a text in another way. In the
-round that warms up, all sides have the same questions, and the report tells whose tokens are equal; in the others, questions are new, and equal numbers of
+round that warms up, all sides have the same questions, and the report counts the agents with equal tokens; in the others, questions are new, and equal numbers of
 tokens are checked. Sides take turns in going first.`,
   quick: `${QUICK.length} of ${ALL.length} cases: each kind of agent, ${base.agents} at once with ${PATTERNS.map((pattern) => QUICK_IOS[pattern]).join(', ')} I/Os, at a round trip of ${base.roundTripMs} ms, on ${STORIES}.`,
   async run({ repetitions, quick, progress }) {
