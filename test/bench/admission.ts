@@ -49,9 +49,9 @@ export const admission: Bench = {
   name: 'admission',
   summary: `another tenant's time with ${QUEUED.join(', ')} queued; jobs a second; CPU of Redis`,
   help: `${SLOTS} invocations hold every slot, a tenant submits ${QUEUED.join(', ')} more, the slots are released, and the queue drains. Another
-tenant invokes every ${PROBE_EVERY_MS} ms meanwhile, and for ${UNLOADED_MS / 2000} s before and after. The baseline is a plain BullMQ queue on the same Redis, filled and
-drained in the same way by a worker that does nothing. Jobs a second and the CPU of Redis count from before the first submission on both
-sides. A round measures every length; platform and baseline take turns in going first.`,
+tenant invokes every ${PROBE_EVERY_MS} ms meanwhile, and for ${UNLOADED_MS / 2000} s before and after. The baseline is a plain BullMQ queue on the
+same Redis, filled and drained in the same way by a worker that does nothing. Jobs a second and the CPU of Redis count from before the first
+submission on both sides. A round measures every length; platform and baseline take turns in going first.`,
   quick: `${QUICK_QUEUED.join(' and ')} queued (of ${QUEUED.join(', ')}), and ${QUICK_UNLOADED_MS / 1000} s without a queue instead of ${UNLOADED_MS / 1000}.`,
   async run({ repetitions, quick, progress }) {
     const [sizes, unloadedMs] = quick ? [QUICK_QUEUED, QUICK_UNLOADED_MS] : [QUEUED, UNLOADED_MS];

@@ -179,7 +179,7 @@ async function readResumable(
   file: string,
   now: Pick<Results, 'machine' | 'quick' | 'repetitions'>,
 ): Promise<Results | undefined> {
-  // A run that ended before its first suite did has left nothing.
+  // A run that ended during its first suite wrote no results.
   if (!existsSync(file)) return undefined;
   const earlier = await readResults(file);
   for (const [what, before, after] of [

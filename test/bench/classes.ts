@@ -65,10 +65,11 @@ interface Round {
 export const classes: Bench = {
   name: 'classes',
   summary: 'latency targets beside a flood of prompts: time to first message, and what the flood loses',
-  help: `${STREAMS} clients of one tenant send prompts of about ${PROMPT_WORDS} words without pause. A client of the same tenant invokes a function with latency
-targets every ${EVERY_MS} ms and measures the time to its first message. A round measures the function without the flood, then beside it: with the
-quota latency-invocations at 0 (the targets have no effect), at ${GRANTED} with a target for the first token only, and at ${GRANTED} with one for each token. The
-last three take turns in which goes first. The baseline of both the times and the flood's throughput is the phase with the quota at 0.`,
+  help: `${STREAMS} clients of one tenant send prompts of about ${PROMPT_WORDS} words without pause. A client of the same tenant invokes a
+function with latency targets every ${EVERY_MS} ms and measures the time to its first message. A round measures the function without the flood,
+then beside it: with the quota latency-invocations at 0 (the targets have no effect), at ${GRANTED} with a target for the first token only, and at
+${GRANTED} with one for each token. The last three take turns in which goes first. The baseline of both the times and the flood's throughput is
+the phase with the quota at 0.`,
   quick: `Without the target for the first token only; phases of ${QUICK_PHASE_MS / 1000} s instead of ${PHASE_MS / 1000} with a probe every ${QUICK_EVERY_MS} ms, which have no 99th percentile.`,
   async run({ repetitions, quick, progress }) {
     const times = quick ? QUICK : WHOLE;

@@ -69,9 +69,10 @@ interface Row extends Crowd {
 /** Streams at the HTTP client, against the bare step and against node-llama-cpp in the same rounds. */
 export const http: Bench = {
   name: 'http',
-  help: `1, 8 and 32 HTTP clients stream ${TOKENS} tokens each and count those that arrive: of a text completion, which the platform sends, and at 32
-of a loop that reads and sends each piece itself. Two baselines run in every round: the backend's bare step in a process of its own, and node-llama-cpp on the same weights (the first run installs it outside of the clone, 1.2 GB).
-The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all. Reports the CPU of every process, per token and per token after the first.`,
+  help: `1, 8 and 32 HTTP clients stream ${TOKENS} tokens each and count those that arrive: of a text completion, which the platform sends, and at
+32 of a loop that reads and sends each piece itself. Two baselines run in every round: the backend's bare step in a process of its own, and
+node-llama-cpp on the same weights (the first run installs it outside of the clone, 1.2 GB). The three take turns in going first; ${WARM_ROUNDS}
+rounds before warm them all. Reports the CPU of every process, per token and per token after the first.`,
   quick: `1 and 8 clients of the text completion, ${QUICK_WARM_ROUNDS} round instead of ${WARM_ROUNDS} to warm both sides, and no node-llama-cpp, which \`engine\` has.`,
   summary: 'tokens that HTTP clients receive, over the bare step and node-llama-cpp; CPU of every process',
   async run({ repetitions, quick, progress }) {

@@ -64,10 +64,10 @@ const QUICK_AT_ONCE = [1, 32];
 /** Time to first message: warm at 1, 256 and 896 at once, without a model and with one; a tenant's first; cold with and without an artifact. */
 export const launch: Bench = {
   name: 'launch',
-  help: `Measures at the HTTP client the time to the first message of an inferlet that only sends one: 1, 256 and 896 at once with its sandbox warm, the
-first one of a tenant, a new component from its upload on, and one whose artifact is on disk right after the runtime was killed. The warm
-cases repeat with text completions of one token. A round of a warm case is one burst (${ONE_BY_ONE} single launches); the spread is that of the
-rounds' quantiles. There is no baseline.`,
+  help: `Measures at the HTTP client the time to the first message of an inferlet that only sends one: 1, 256 and 896 at once with its sandbox
+warm, the first one of a tenant, a new component from its upload on, and one whose artifact is on disk right after the runtime was killed. The
+warm cases repeat with text completions of one token. A round of a warm case is one burst (${ONE_BY_ONE} single launches); the spread is that of
+the rounds' quantiles. There is no baseline.`,
   quick: `${QUICK_AT_ONCE.join(' and ')} warm launches at once instead of ${AT_ONCE.join(', ')}; one first launch of a tenant for each round instead of more.`,
   summary: "request to first message, warm at 1, 256 and 896 at once, a tenant's first, and cold",
   async run({ repetitions, quick, progress }) {

@@ -28,9 +28,9 @@ interface Sample {
 /** 128 inferlets on a pool that fits all, half, a quarter and an eighth of them. */
 export const pressure: Bench = {
   name: 'pressure',
-  help: `${INFERLETS} inferlets generate ${TOKENS * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The baseline is the pool
-that fits all, on a platform of its own like the others. A round runs the four platforms, beginning with another one each time. Three rounds at
-most. Throughput counts the tokens of results, over the time until every inferlet has ended.`,
+  help: `${INFERLETS} inferlets generate ${TOKENS * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The
+baseline is the pool that fits all, on a platform of its own like the others. A round runs the four platforms, beginning with another one each
+time. Three rounds at most. Throughput counts the tokens of results, over the time until every inferlet has ended.`,
   quick: `${QUICK_FACTORS.join(' and ')} times the memory (of ${FACTORS.join(', ')}), and ${QUICK_INFERLETS} inferlets instead of ${INFERLETS}; without the runs that admit them in turn.`,
   summary: `${INFERLETS} inferlets at 1, 2, 4 and 8 times the memory: how many finish, and throughput over a pool that fits all`,
   async run({ repetitions, quick, progress }) {

@@ -69,11 +69,12 @@ export const serve: Bench = {
   name: 'serve',
   summary:
     'Poisson arrivals with lengths as of ShareGPT: first token, tokens, goodput under an SLO, over node-llama-cpp',
-  help: `Sends streaming completions at the times of a Poisson process, whether or not earlier ones have ended, and measures the time to the first token and
-the time of each later one. Lengths are log-normal with the means of ShareGPT (161 and 338 tokens, vLLM, SOSP '23) times ${CONTEXT} / 2,048, the model's
-context over theirs. Goodput: requests a second within the SLO, ${SLO.first} times the first token and ${SLO.token} times the token of the faster side without load. The baseline is node-llama-cpp
-behind HTTP with the faster number of threads and ${SEQUENCES} sequences. Both sides get the same prompts as token ids at the same times and have
-equally many tokens, which is checked. A round measures ${ALONE} requests one after another and then each rate; sides take turns in going first.`,
+  help: `Sends streaming completions at the times of a Poisson process, whether or not earlier ones have ended, and measures the time to the first
+token and the time of each later one. Lengths are log-normal with the means of ShareGPT (161 and 338 tokens, vLLM, SOSP '23) times ${CONTEXT} /
+2,048, the model's context over theirs. Goodput: requests a second within the SLO, ${SLO.first} times the first token and ${SLO.token} times the
+token of the faster side without load. The baseline is node-llama-cpp behind HTTP with the faster number of threads and ${SEQUENCES} sequences.
+Both sides get the same prompts as token ids at the same times and have equally many tokens, which is checked. A round measures ${ALONE} requests
+one after another and then each rate; sides take turns in going first.`,
   quick: `${QUICK_RATES.length} of ${RATES.length} rates, ${QUICK_REQUESTS} requests instead of ${REQUESTS}, ${QUICK_ALONE} without load instead of ${ALONE}, and ${QUICK_WARM_REQUESTS} that warm each side instead of ${WARM_REQUESTS}. These are too few for a 99th percentile.`,
   async run({ repetitions, quick, progress }) {
     const [rates, count, alone] = quick ? [QUICK_RATES, QUICK_REQUESTS, QUICK_ALONE] : [RATES, REQUESTS, ALONE];

@@ -54,13 +54,13 @@ export const workflow: Bench = {
   name: 'workflow',
   summary:
     'workflows with all passes and with each alone, over the same component by component; batching by topology over first come',
-  help: `Runs each application component by component (LlamaDist in the Ayo paper), with components at once that do not read from each other (LlamaDistPC), with
-all passes and with each pass alone; one query and ${Math.max(...AT_ONCE)} queries at once. Times are from the request to the
-outcome at the HTTP client, the mean of the queries. First on engines paced by latency profiles (${PACED.description}), then on
-real ones (${CORES.description}). A search of the search engine takes ${SEARCH_MS} ms. All ways answer the
-same queries; the prefix cache is off, so that none finds the work of another. ${MIXED} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other passes, on engines
-(${CROWDED.description}) whose model takes ${CROWDED.sequences} sequences a batch: without a bound no call waits for a place. There are ${ROUNDS} rounds
-for every ${REPETITIONS_OF_ROUNDS} repetitions; a round runs all ways, every other one backwards.`,
+  help: `Runs each application component by component (LlamaDist in the Ayo paper), with components at once that do not read from each other
+(LlamaDistPC), with all passes and with each pass alone; one query and ${Math.max(...AT_ONCE)} queries at once. Times are from the request to the
+outcome at the HTTP client, the mean of the queries. First on engines paced by latency profiles (${PACED.description}), then on real ones
+(${CORES.description}). A search of the search engine takes ${SEARCH_MS} ms. All ways answer the same queries; the prefix cache is off, so that
+none finds the work of another. ${MIXED} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other
+passes, on engines (${CROWDED.description}) whose model takes ${CROWDED.sequences} sequences a batch: without a bound no call waits for a place.
+There are ${ROUNDS} rounds for every ${REPETITIONS_OF_ROUNDS} repetitions; a round runs all ways, every other one backwards.`,
   quick: `${QUICK.map(({ application, atOnce }) => `${application} at ${atOnce} at once`).join(' and ')}, on paced engines, with all passes: without the passes alone, the cores, the mixed queries and the cost of the optimiser, which \`plans\` has.`,
   async run(options) {
     // A bar in a terminal, lines elsewhere.

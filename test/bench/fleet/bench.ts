@@ -62,10 +62,11 @@ interface Sample {
 export const fleet: Bench = {
   name: 'fleet',
   summary: '1,000 simulated runtimes and 10,000 tenants: CPU of Redis for housekeeping and for an admission',
-  help: `Registers ${LARGE.runtimes} runtimes (their connections, leases, renewals, fetches and reapers, without sandboxes; each describes a GPU host of
-its own) and ${GATEWAYS} gateways on a Redis of its own. Measures the CPU of Redis in four phases: without invocations; while ${ARRIVALS} tenants' first invocations, and
-then their second ones, arrive for free slots and begin (the decision: creation, admission, fetch and begin); with all slots taken and a queue of each of
-${LARGE.tenants} tenants; and while every ${END_EVERY_MS} ms an invocation ends, the next one is admitted and begins, and another is submitted. The baseline is a fleet of a tenth. A round measures both, in turns.`,
+  help: `Registers ${LARGE.runtimes} runtimes (their connections, leases, renewals, fetches and reapers, without sandboxes; each describes a GPU
+host of its own) and ${GATEWAYS} gateways on a Redis of its own. Measures the CPU of Redis in four phases: without invocations; while ${ARRIVALS}
+tenants' first invocations, and then their second ones, arrive for free slots and begin (the decision: creation, admission, fetch and begin); with
+all slots taken and a queue of each of ${LARGE.tenants} tenants; and while every ${END_EVERY_MS} ms an invocation ends, the next one is admitted
+and begins, and another is submitted. The baseline is a fleet of a tenth. A round measures both, in turns.`,
   quick: `${QUICK_SIZES.map(({ runtimes, tenants }) => `${runtimes} runtimes and ${tenants} tenants`).join(', and ')}, each load for ${QUICK_WINDOW_MS / 1000} s instead of ${WINDOW_MS / 1000}, and ${QUICK_ARRIVALS} arrivals instead of ${ARRIVALS}.`,
   async run({ repetitions, quick, progress }) {
     const sizes = quick ? QUICK_SIZES : SIZES;
