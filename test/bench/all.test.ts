@@ -13,18 +13,14 @@ describe('pie bench all', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  const run = (more: { only?: string[]; against?: string; resume?: boolean; out?: string }) =>
-    all({
-      ...{
-        repetitions: 1,
-        quick: true,
-        only: [],
-        out: path.join(directory, 'out'),
-        resume: false,
-        progress: () => undefined,
-        ...more,
+  const run = (more: { only?: string[]; against?: string; resume?: boolean; out?: string }, list = SUITES) =>
+    all(
+      {
+        ...{ repetitions: 1, quick: true, only: [], out: path.join(directory, 'out'), resume: false },
+        ...{ progress: () => undefined, ...more },
       },
-    });
+      list,
+    );
 
   it('runs every benchmark of `pie bench`, each once and under its own name', async () => {
     assert.deepEqual(SUITES.map(({ name }) => name).sort(), [...BENCHES.keys()].sort());
@@ -72,12 +68,15 @@ describe('pie bench all', () => {
   it('refuses to resume results of another machine', async () => {
     const out = path.join(directory, 'resumed');
     await mkdir(out);
-    const machine = { cpu: 'another', cores: 2, memoryGib: 1, kernel: '', node: '', commit: '000000000000' };
-    await writeFile(
-      path.join(out, 'results.json'),
-      JSON.stringify({ format: 1, machine, quick: true, repetitions: 1, suites: [] }),
-    );
-    await assert.rejects(run({ out, resume: true }), /processor was another and is .*Choose another --out/);
+    const [{ model = 'unknown' } = {}] = os.cpus();
+    const resumed = async (cpu: string, cores: number) => {
+      const machine = { cpu, cores, memoryGib: 1, kernel: '', node: '', commit: '000000000000' };
+      const results = { format: 1, machine, quick: true, repetitions: 1, suites: [] };
+      await writeFile(path.join(out, 'results.json'), JSON.stringify(results));
+      return run({ out, resume: true }, []);
+    };
+    await assert.rejects(resumed('another', 2), /processor was another and is .*Choose another --out/);
+    await assert.rejects(resumed(model, 1000), /number of cores was 1000 and is/);
     await rm(out, { recursive: true });
   });
 

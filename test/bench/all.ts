@@ -12,8 +12,8 @@ import { reportOf } from './report/markdown.ts';
 import type { Machine, Results, Suite } from './report/results.ts';
 
 /**
- * Suites in the order in which they run, with the seconds of each in a quick run of one round on two cores, from which a run reckons the time
- * left. The first suites are those of the papers.
+ * Suites in the order in which they run, with the seconds of a quick run of one round on two cores, which tell the time left. The first suites
+ * are those of the papers.
  */
 export const SUITES: readonly Expected[] = [
   { name: 'agents', seconds: 36 },
@@ -179,11 +179,12 @@ async function readResumable(
   file: string,
   now: Pick<Results, 'machine' | 'quick' | 'repetitions'>,
 ): Promise<Results | undefined> {
-  // A run that ended before its first suite did has left nothing.
+  // A run that ended during its first suite wrote no results.
   if (!existsSync(file)) return undefined;
   const earlier = await readResults(file);
   for (const [what, before, after] of [
     ['processor', earlier.machine.cpu, now.machine.cpu],
+    ['number of cores', earlier.machine.cores, now.machine.cores],
     ['--quick', earlier.quick, now.quick],
     ['--repetitions', earlier.repetitions, now.repetitions],
   ])

@@ -30,9 +30,9 @@ interface Sample {
 /** Throughput of many inferlets under each batching policy. */
 export const batching: Bench = {
   name: 'batching',
-  help: `${CLIENTS} inferlets decode ${STEPS} tokens side by side, with three calls a token and with one, under each batching policy (Pie, SOSP '25, Table 5). A
-round measures every policy, each on a platform of its own after one unmeasured run; every round begins with another policy. The report gives
-the adaptive policy's tokens a second divided by that of each other policy in the same round.`,
+  help: `${CLIENTS} inferlets decode ${STEPS} tokens side by side, with three calls a token and with one, under each batching policy (Pie, SOSP
+'25, Table 5). A round measures every policy, each on a platform of its own after one unmeasured run; every round begins with another policy. The
+report gives the adaptive policy's tokens a second divided by that of each other policy in the same round.`,
   quick: `${QUICK.length} of ${POLICIES.length} policies (${QUICK.join(' and ')}), and ${QUICK_CLIENTS} inferlets instead of ${CLIENTS}.`,
   summary: `${CLIENTS} inferlets under the batching policies adaptive, eager, k-only, t-only and rate`,
   async run({ repetitions, quick, progress }) {

@@ -19,7 +19,7 @@ export interface BenchOptions {
   readonly progress: (line: string) => void;
 }
 
-/** Results of a benchmark: rows for people, and the same numbers for programs. */
+/** Results of a benchmark: rows to read, and the same numbers as data. */
 export interface BenchReport {
   readonly title: string;
   /** Meaning of the numbers, and the conditions held equal. */

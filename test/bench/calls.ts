@@ -44,11 +44,11 @@ export const calls: Bench = {
   name: 'calls',
   summary:
     'time of one handler call of the control and the inference layer, and contention: 1 to 512 inferlets at once',
-  help: `Inferlets repeat one handler call on a tiny random model, all at once and each waiting for its own call (Pie, SOSP '25, Figure 10 and contention):
-calls of the control layer (random, tokenize, allocate and free an embed, store.get), and of the inference layer (synchronize, a step of one token,
-and the same token by three calls). The clocks are the inferlets' own. The baseline of the calls that compute is a bare step of the same backend
-with as many sequences, in the benchmark's own process. A round measures every call and the bare step, in turns, at each number of inferlets; one
-more round before warms all. The growth is taken over one inferlet in the same round.`,
+  help: `Inferlets repeat one handler call on a tiny random model, all at once and each waiting for its own call (Pie, SOSP '25, Figure 10 and
+contention): calls of the control layer (random, tokenize, allocate and free an embed, store.get), and of the inference layer (synchronize, a step
+of one token, and the same token by three calls). The clocks are the inferlets' own. The baseline of the calls that compute is a bare step of the
+same backend with as many sequences, in the benchmark's own process. A round measures every call and the bare step, in turns, at each number of
+inferlets; one more round before warms all. The growth is taken over one inferlet in the same round.`,
   quick: `${QUICK_COUNTS.join(' and ')} inferlets (of ${COUNTS.join(', ')}), with a quarter of the calls.`,
   async run({ repetitions, quick, progress }) {
     const [counts, part] = quick ? [QUICK_COUNTS, QUICK_PART] : [COUNTS, 1];

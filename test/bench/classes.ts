@@ -1,19 +1,17 @@
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { deployFunction } from '#gateway/cli/deployment.ts';
-import { findFunction } from '#gateway/cli/function-source.ts';
-import { PieClient } from '#gateway/client/client.ts';
-import { modelStats } from '#test/harness/deploy.ts';
-import { invoke, terminal } from '#test/harness/events.ts';
-import { Platform } from '#test/harness/platform.ts';
+import { deploySource, modelStats } from '#test/harness/deploy.ts';
+import { invoke } from '#test/harness/events.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
 import type { Bench, BenchReport } from './bench.ts';
-import { timeFirstMessage } from './clients.ts';
+import { outputOf, timeFirstMessage } from './clients.ts';
 import { probeSteadily } from './load.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, isEnoughFor, quantile, spread, spreadOver } from './statistics.ts';
 
 const MODEL = 'stories15m';
 const BATCH = 'text-completion';
-/** The same function with latency targets: at once and at its own pace, or at once only. */
+/** The same function with latency targets: for every token, or for the first one only. */
 const PACED = { name: 'paced-completion', latency: { firstTokenMs: 30, perTokenMs: 15 } };
 const PROMPT = { name: 'prompt-completion', latency: { firstTokenMs: 30, perTokenMs: 10_000 } };
 /** Invocations of the batch function that run at all times. */
@@ -67,16 +65,18 @@ interface Round {
 export const classes: Bench = {
   name: 'classes',
   summary: 'latency targets beside a flood of prompts: time to first message, and what the flood loses',
-  help: `${STREAMS} clients of one tenant send prompts of about ${PROMPT_WORDS} words without pause. A client of the same tenant invokes a function with latency
-targets every ${EVERY_MS} ms and measures the time to its first message. A round measures the function without the flood, then beside it: with the
-quota latency-invocations at 0 (the targets have no effect), at ${GRANTED} with a target for the first token only, and at ${GRANTED} with one for each token. The
-last three take turns in which goes first. The baseline of both the times and the flood's throughput is the phase with the quota at 0.`,
+  help: `${STREAMS} clients of one tenant send prompts of about ${PROMPT_WORDS} words without pause. A client of the same tenant invokes a
+function with latency targets every ${EVERY_MS} ms and measures the time to its first message. A round measures the function without the flood,
+then beside it: with the quota latency-invocations at 0 (the targets have no effect), at ${GRANTED} with a target for the first token only, and at
+${GRANTED} with one for each token. The last three take turns in which goes first. The baseline of both the times and the flood's throughput is
+the phase with the quota at 0.`,
   quick: `Without the target for the first token only; phases of ${QUICK_PHASE_MS / 1000} s instead of ${PHASE_MS / 1000} with a probe every ${QUICK_EVERY_MS} ms, which have no 99th percentile.`,
   async run({ repetitions, quick, progress }) {
     const times = quick ? QUICK : WHOLE;
     const config = `[[model]]\nname = "${MODEL}"\npages = 4096\n`;
     await using platform = await Platform.start({ functions: [BATCH], config });
-    for (const one of [PACED, PROMPT]) await deployLive(platform, one);
+    for (const manifest of [PACED, PROMPT])
+      await deploySource(platform, path.join(ROOT, 'functions', BATCH), { manifest });
     for (let i = 0; i < WARM_REQUESTS; i++) {
       for (const { name } of [PACED, PROMPT]) await timeFirstMessage(platform, name, LIVE_INPUT);
       await timeFirstMessage(platform, BATCH, batchInput());
@@ -159,8 +159,8 @@ function report(rounds: readonly Round[]): BenchReport {
   };
 }
 
-const hasQuantile = ({ unloaded, ordinary, paced }: Round, q: number): boolean =>
-  [unloaded, ordinary, paced].every(({ firstMs }) => isEnoughFor(q, firstMs.length));
+const hasQuantile = ({ unloaded, ordinary, prompt, paced }: Round, q: number): boolean =>
+  [unloaded, ordinary, prompt ?? paced, paced].every(({ firstMs }) => isEnoughFor(q, firstMs.length));
 
 const stepsAbove = ({ unloaded, ordinary }: Round, side: Phase, q: number): number =>
   (quantile(side.firstMs, q) - quantile(unloaded.firstMs, q)) / ordinary.stepMs;
@@ -183,8 +183,7 @@ async function phase(
   let ended = 0;
   const stream = async (): Promise<void> => {
     while (!stop.signal.aborted) {
-      const end = terminal(await invoke(platform, BATCH, batchInput()));
-      if (end?.event !== 'result') throw new Error(`a batch invocation failed: ${JSON.stringify(end?.data)}`);
+      outputOf(await invoke(platform, BATCH, batchInput()));
       ended++;
     }
   };
@@ -221,12 +220,6 @@ let prompts = 0;
 function batchInput() {
   const words = Array.from({ length: PROMPT_WORDS }, (_, i) => `${(prompts * 7919 + i * 104_729) % 9973}`.slice(0, 1));
   return { prompt: `${prompts++} ${words.join(' ')}`, maxTokens: BATCH_TOKENS, temperature: 0 };
-}
-
-async function deployLive(platform: Platform, changes: object): Promise<void> {
-  const source = findFunction(`functions/${BATCH}`, undefined);
-  const client = new PieClient({ url: platform.url, apiKey: platform.apiKey });
-  await deployFunction(client, { ...source, manifest: { ...source.manifest, ...changes } });
 }
 
 async function grant(platform: Platform, invocations: number): Promise<void> {

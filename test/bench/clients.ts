@@ -1,6 +1,6 @@
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
-import { type Client, invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { type Client, invoke, type StreamEvent, say, terminal } from '#test/harness/events.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 
 /** The output of an invocation that must succeed. */
@@ -10,45 +10,35 @@ export function outputOf<T>(events: readonly StreamEvent[]): T {
   return end.data.output as T;
 }
 
-/** Sends one text message into a running invocation. */
-export async function tell(platform: Platform, id: string, message: string): Promise<void> {
-  const response = await platform.fetch(`/v1/invocations/${id}/messages`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ text: message }),
-  });
-  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
-}
-
-/**
- * Runs `inputs` in parallel up to their first message, calls `whenAllReady`, resumes each with one message, and returns their outputs.
- */
+/** Runs `inputs` in parallel up to their first message, calls `whenAllReady`, resumes each with one message, and returns their outputs. */
 export async function startTogether<T>(
-  platform: Platform,
+  client: Client,
   name: string,
   inputs: readonly unknown[],
   whenAllReady: () => Promise<void>,
 ): Promise<T[]> {
   const ids: string[] = [];
   let ready = 0;
-  let allReady: () => void = () => undefined;
-  const barrier = new Promise<void>((resolve) => {
-    allReady = resolve;
-  });
-  const running = inputs.map((input) =>
-    invoke(platform, name, input, {
-      onEvent: (event) => {
-        if (event.event === 'start') ids.push(event.data.invocation);
-        if (event.event === 'message' && ++ready === inputs.length) allReady();
+  let isResumed = false;
+  const allReady = Promise.withResolvers<void>();
+  const run = async (input: unknown): Promise<T> => {
+    const events = await invoke(client, name, input, {
+      onEvent: ({ event, data }) => {
+        if (event === 'start') ids.push(data.invocation);
+        if (event === 'message' && ++ready === inputs.length) allReady.resolve();
       },
-    }),
-  );
-  const all = Promise.all(running);
-  // An invocation that fails before its first message must end the wait.
-  await Promise.race([barrier, all.then((ended) => ended.map((events) => outputOf(events)))]);
+    });
+    const output = outputOf<T>(events);
+    // The others would wait for this invocation without end.
+    if (!isResumed) throw new Error(`${name} ended before all invocations were ready`);
+    return output;
+  };
+  const all = Promise.all(inputs.map(run));
+  await Promise.race([allReady.promise, all]);
   await Promise.race([whenAllReady(), all]);
-  await Promise.all([...ids.map((id) => tell(platform, id, 'go')), all]);
-  return (await all).map((events) => outputOf<T>(events));
+  isResumed = true;
+  await Promise.race([Promise.all(ids.map((id) => say(client, id, { text: 'go' }))), all]);
+  return all;
 }
 
 /** A stream that ended with a result, and the time from the request to its first message, in ms. */

@@ -26,8 +26,8 @@ interface Round {
 export const concurrency: Bench = {
   name: 'concurrency',
   summary: `${CLIENTS} invocations at once against the same ${CLIENTS} one after another`,
-  help: `${CLIENTS} HTTP clients stream ${MAX_TOKENS} tokens each at temperature 0, all at once. The baseline is the same ${CLIENTS} streams one after another. A
-round runs both, which take turns in going first, and compares the tokens a second that the clients received, and the texts.`,
+  help: `${CLIENTS} HTTP clients stream ${MAX_TOKENS} tokens each at temperature 0, all at once. The baseline is the same ${CLIENTS} streams one
+after another. A round runs both, which take turns in going first, and compares the tokens a second that the clients received, and the texts.`,
   quick: `At most ${QUICK_TOKENS} tokens instead of ${MAX_TOKENS}.`,
   async run({ repetitions, quick, progress }) {
     const maxTokens = quick ? QUICK_TOKENS : MAX_TOKENS;

@@ -60,9 +60,10 @@ interface Sample {
 export const constrained: Bench = {
   name: 'constrained',
   summary: 'device steps and time of JSON of a fixed schema, with and without jumps over forced tokens',
-  help: `One inferlet generates ${TEXTS} greedy texts under a JSON schema, one after the other, in four ways: in runs and step by step with jumps over forced tokens, step by step
-with a mask that allows the next forced token only, and step by step with the grammar's mask. The baseline is the second. All ways run in each
-round and take turns in going first; one more round before warms all. Time is by the inferlet's clock.`,
+  help: `One inferlet generates ${TEXTS} greedy texts under a JSON schema, one after the other, in four ways: jumps over forced tokens in runs
+(run) and step by step (jump), and steps without jumps, with a mask that allows only the next forced token (oracle) or with the mask of the
+grammar (step). The baseline is the oracle. A round runs all ways, which take turns in going first; one more round before warms all. Time is by
+the inferlet's clock.`,
   quick: `${QUICK.length} of ${Object.keys(CASES).length} schemas (${QUICK.join(' and ')}), and ${QUICK_TEXTS} texts instead of ${TEXTS}.`,
   async run({ repetitions, quick, progress }) {
     await using platform = await Platform.start({ functions: false });

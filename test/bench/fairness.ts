@@ -32,14 +32,14 @@ interface Load {
   /** Requests a second, as a multiple of those that the platform can answer. */
   readonly rate: number;
   readonly lengths: Lengths;
-  /** Parts of the time in which it sends; all of it by default. */
+  /** Parts of the load's time in which the client sends; the whole time by default. */
   readonly on?: readonly (readonly [from: number, to: number])[];
 }
 
 interface Setting {
   readonly name: string;
   readonly loads: readonly [Load, Load];
-  /** True when a quick run has it, too. */
+  /** True for a setting of quick runs. */
   readonly isQuick?: boolean;
 }
 
@@ -73,7 +73,7 @@ interface Sample extends Compared {
   readonly queues: string;
   /** Times to the first piece of the first client's requests, ms; for a request that did not begin, the time until the end of the load. */
   readonly firstMs: readonly number[];
-  /** Part of the first client's tokens that it got until the end of the load. */
+  /** Share of the first client's tokens that arrived before the end of the load. */
   readonly answered: number;
 }
 
@@ -82,11 +82,13 @@ export const fairness: Bench = {
   name: 'fairness',
   summary:
     'service of two tenants with different loads while both wait, over the bound of VTC; first come, first served',
-  help: `Two clients send completions at the times of Poisson processes, in the settings of VTC (Sheng et al., OSDI '24, section 5.2): both overload, one is on
-and off, one is underloaded, prompts or outputs are long. Service counts ${WEIGHTS.input} for a token of a prompt and ${WEIGHTS.output} for one of an output, as their client receives them. Reports the
-largest difference of the service of both within any window in which both wait, over VTC's bound: 2 × max(${WEIGHTS.input} × the longest prompt, ${WEIGHTS.output} × the most tokens of a batch).
-A client surely waits while more of its requests are open than the platform runs at once (${SLOTS}). The baseline is both clients with the key of one
-tenant, whose invocations the platform serves first come, first served. Rates are multiples of the measured capacity. A round runs each setting with two tenants and with one, which take turns in going first.`,
+  help: `Two clients send completions at the times of Poisson processes, in the settings of VTC (Sheng et al., OSDI '24, section 5.2): both
+overload, one is on and off, one is underloaded, prompts or outputs are long. Service counts ${WEIGHTS.input} for a token of a prompt and
+${WEIGHTS.output} for one of an output, as their client receives them. Reports the largest difference of the service of both within any window in
+which both wait, over VTC's bound: 2 × max(${WEIGHTS.input} × the longest prompt, ${WEIGHTS.output} × the most tokens of a batch). A client surely
+waits while more of its requests are open than the platform runs at once (${SLOTS}). The baseline is both clients with the key of one tenant,
+whose invocations the platform serves first come, first served. Rates are multiples of the measured capacity. A round runs each setting with two
+tenants and with one, which take turns in going first.`,
   quick: `1 of ${SETTINGS.length} settings, with both queues, for ${QUICK_ANSWERED} answers instead of ${ANSWERED}.`,
   async run({ repetitions, quick, progress }) {
     const config = `[runtime]\nconcurrency = ${SLOTS}\n\n[[model]]\nname = "${MODEL}"\npages = 1024\n`;

@@ -47,7 +47,7 @@ export const flood: Bench = {
   help: `A second tenant invokes an inferlet without a model and a short text completion, each every ${EVERY_MS} ms, and measures at its HTTP client
 how long the first message takes. It does so before, during and after a flood: ${FLOOD} text completions that another tenant submits at once,
 from a thread of its own. A round is one flood; each round has its own baseline, half of it measured before the flood and half after it.`,
-  quick: `${QUICK_FLOOD} invocations instead of ${FLOOD}, and ${QUICK_UNLOADED_MS / 1000} s without them instead of ${UNLOADED_MS / 1000}. So few requests of the other tenant have no 95th percentile.`,
+  quick: `${QUICK_FLOOD} invocations instead of ${FLOOD}, and ${QUICK_UNLOADED_MS / 1000} s without them instead of ${UNLOADED_MS / 1000}. The other tenant then has too few requests for a 95th percentile.`,
   async run({ repetitions, quick, progress }) {
     const [invocations, unloadedMs] = quick ? [QUICK_FLOOD, QUICK_UNLOADED_MS] : [FLOOD, UNLOADED_MS];
     const rounds: Round[] = [];

@@ -25,9 +25,9 @@ interface Round {
 export const forks: Bench = {
   name: 'forks',
   summary: `${FORKS} forks of a context within one inferlet, against one`,
-  help: `One inferlet forks a context ${FORKS} times and generates up to ${MAX_TOKENS} tokens in each fork under Promise.all. The baseline is the same inferlet with
-one fork. Times are from the request to the outcome at the HTTP client, over the tokens of the longest fork. A round runs both, which take
-turns in going first.`,
+  help: `One inferlet forks a context ${FORKS} times and generates up to ${MAX_TOKENS} tokens in each fork under Promise.all. The baseline is the
+same inferlet with one fork. Times are from the request to the outcome at the HTTP client, over the tokens of the longest fork. A round runs both,
+which take turns in going first.`,
   quick: 'All cases. Each repetition has two rounds.',
   async run({ repetitions, progress }) {
     await using platform = await Platform.start({ functions: ['parallel-generation'] });

@@ -9,9 +9,10 @@ import { deploy } from '#test/harness/deploy.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
 import { EngineProcess } from './engine/engine-process.ts';
+import { LIKE_THE_PEER } from './engine/engines.ts';
 import { writeGguf } from './engine/gguf.ts';
 import { installPeers } from './engine/install-peers.ts';
-import { cpuOfTrees, memoryOfTrees, outsideEngine } from './process-usage.ts';
+import { cpuOfTrees, memoryOfTrees, outsideEngine, rootsOf } from './process-usage.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, formatTail, median, type Spread, spread } from './statistics.ts';
 import { inputsOf, PROMPT_TOKENS, type ReceivedStream, receiveAll } from './streams.ts';
@@ -68,9 +69,10 @@ interface Row extends Crowd {
 /** Streams at the HTTP client, against the bare step and against node-llama-cpp in the same rounds. */
 export const http: Bench = {
   name: 'http',
-  help: `1, 8 and 32 HTTP clients stream ${TOKENS} tokens each and count those that arrive: of a text completion, which the platform sends, and at 32
-of a loop that reads and sends each piece itself. Two baselines run in every round: the backend's bare step in a process of its own, and node-llama-cpp on the same weights (the first run installs it outside of the clone, 1.2 GB).
-The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all. Reports the CPU of every process, per token and per token after the first.`,
+  help: `1, 8 and 32 HTTP clients stream ${TOKENS} tokens each and count those that arrive: of a text completion, which the platform sends, and at
+32 of a loop that reads and sends each piece itself. Two baselines run in every round: the backend's bare step in a process of its own, and
+node-llama-cpp on the same weights (the first run installs it outside of the clone, 1.2 GB). The three take turns in going first; ${WARM_ROUNDS}
+rounds before warm them all. Reports the CPU of every process, per token and per token after the first.`,
   quick: `1 and 8 clients of the text completion, ${QUICK_WARM_ROUNDS} round instead of ${WARM_ROUNDS} to warm both sides, and no node-llama-cpp, which \`engine\` has.`,
   summary: 'tokens that HTTP clients receive, over the bare step and node-llama-cpp; CPU of every process',
   async run({ repetitions, quick, progress }) {
@@ -80,7 +82,9 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
       const floor = stack.use(await EngineProcess.start('ours.ts', [MODEL, '32']));
       const peers = quick ? [] : await startPeers(directory, progress);
       for (const peer of peers) stack.use(peer);
-      const platform = stack.use(await Platform.start({ functions: ['text-completion'], env: { PIE_MODEL: MODEL } }));
+      const platform = stack.use(
+        await Platform.start({ functions: ['text-completion'], env: { PIE_MODEL: MODEL, ...LIKE_THE_PEER } }),
+      );
       await deploy(platform, 'loop');
       const redis = connectRedis(loadConfig(platform.environment));
       stack.defer(() => redis.disconnect());
@@ -120,7 +124,7 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
           `${name}, ${clients} clients: ${format(row.tokensPerSecond.median, 0)} tokens/s, ${format(row.overBareStep.median)} of the bare step`,
         );
       }
-      const memory = [...memoryOfTrees(platform.processes)].map(
+      const memory = [...memoryOfTrees(rootsOf(platform))].map(
         ([name, bytes]) => `${name} ${format(bytes / 2 ** 20, 0)}`,
       );
       return {
@@ -158,8 +162,8 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
         notes: [
           'Clients stream at temperature 0, each with a prompt of its own, and count the tokens of the texts that arrived.',
           'Bare step: the backend called back to back in a process of its own at the same batch and context; node-llama-cpp: the best of one thread and all. Each runs in every round, and they take turns in going first; ratios are within a round.',
-          'Times of fewer than 100 streams have no p99; the largest stands for it.',
-          'CPU: user and system time of each process and its children over the round; the client and the GPU host are left out of the sum. Child processes that begin or end within a round are missed.',
+          'Times of 100 or fewer streams have no p99; the cell shows their maximum.',
+          'CPU: user and system time of each process and its children over the round; the client and the GPU host are left out of the sum.',
           'Cost per token after the first: the cost of the round minus that of as many one-token invocations, run in parallel right after it.',
           `Proportional memory after the last round, MiB: ${memory.join(', ')}.`,
         ],
@@ -195,7 +199,7 @@ async function measureRound(
   { clients, name }: Crowd,
   commands: () => Promise<number>,
 ): Promise<Round> {
-  const roots = platform.processes;
+  const roots = rootsOf(platform);
   const stream = (maxTokens: number) => receiveAll(platform, inputsOf(clients, maxTokens), name);
   const commandsBefore = await commands();
   const before = cpuOfTrees(roots);

@@ -3,7 +3,7 @@ import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench, BenchReport } from './bench.ts';
-import { type PlatformProcess, processesOf } from './process-usage.ts';
+import { type PlatformProcess, processesOf, rootsOf } from './process-usage.ts';
 import { readCommandCounts } from './redis-commands.ts';
 import { format, formatSpread, type Spread, spread } from './statistics.ts';
 
@@ -40,7 +40,7 @@ export const idle: Bench = {
   summary: 'memory, CPU and wake-ups of every process of the idle platform, and its Redis commands',
   help: `Starts the platform with both bundled models, the first bundled functions and one spare sandbox, and invokes nothing. Reads the
 proportional memory of every process right after the start and ${SETTLE_MS / 1000} s later, then counts CPU time, wake-ups and Redis commands for
-${WINDOW_MS / 1000} s. A round is one platform. There is no baseline: the aim is ${AIM_GB} GB for all processes, and as few wake-ups as possible.`,
+${WINDOW_MS / 1000} s. A round is one platform. There is no baseline; the aim is ${AIM_GB} GB for all processes, and as few wake-ups as possible.`,
   quick: `It settles for ${QUICK_SETTLE_MS / 1000} s instead of ${SETTLE_MS / 1000}, and counts for ${QUICK_WINDOW_MS / 1000} s instead of ${WINDOW_MS / 1000}.`,
   async run({ repetitions, quick, progress }) {
     const rounds: Round[] = [];
@@ -62,7 +62,7 @@ const gigabytes = (bytes = Number.NaN): string => format(bytes / GB, 3);
 async function measure(settleMs: number, windowMs: number): Promise<Round> {
   // An undefined model takes the platform's default: both bundled models.
   await using platform = await Platform.start({ env: { PIE_MODEL: undefined }, config: CONFIG });
-  const roots = new Map([...platform.processes, ['supervisor', platform.supervisorPid]]);
+  const roots = rootsOf(platform);
   using redis = disconnecting(connectRedis(loadConfig(platform.environment)));
   const started = processesOf(roots);
   await sleep(settleMs);

@@ -77,9 +77,9 @@ const FUNCTIONS = [
 export const isolation: Bench = {
   name: 'isolation',
   summary: "time per token at one tenant's HTTP clients while another tenant's inferlets misbehave",
-  help: `${STREAMS} HTTP clients of one tenant stream ${TOKENS} tokens each, ${ROUNDS} times, while another tenant's inferlets throw, spin, recurse, allocate or
-flood. The baseline is the mean of two such rounds right before a disturbance and two right after it, when everything that it left behind has
-ended. Each repetition has its own ratio.`,
+  help: `${STREAMS} HTTP clients of one tenant stream ${TOKENS} tokens each, ${ROUNDS} times, while another tenant's inferlets throw, spin,
+recurse, allocate or flood. The baseline is the mean of two such rounds right before a disturbance and two right after it, when everything that it
+left behind has ended. Each repetition has its own ratio.`,
   quick: `${QUICK.length} of ${DISTURBANCES.length} disturbances: inferlets that ${QUICK.join(' and ')}.`,
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-isolation-'));

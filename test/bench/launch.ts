@@ -9,8 +9,8 @@ import { Platform } from '#test/harness/platform.ts';
 import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
 import { timeFirstMessage } from './clients.ts';
-import { cpuOfTrees, outsideEngine } from './process-usage.ts';
-import { ENOUGH_FOR_P99, format, formatSpread, median, quantile, spread } from './statistics.ts';
+import { cpuOfTrees, outsideEngine, rootsOf } from './process-usage.ts';
+import { format, formatSpread, isEnoughFor, median, quantile, spread } from './statistics.ts';
 
 /** An inferlet whose first statement sends. `salt` makes each build a different component. */
 const source = (salt: string) =>
@@ -64,10 +64,10 @@ const QUICK_AT_ONCE = [1, 32];
 /** Time to first message: warm at 1, 256 and 896 at once, without a model and with one; a tenant's first; cold with and without an artifact. */
 export const launch: Bench = {
   name: 'launch',
-  help: `Measures at the HTTP client the time to the first message of an inferlet that only sends one: 1, 256 and 896 at once with its sandbox warm, the
-first one of a tenant, a new component from its upload on, and one whose artifact is on disk right after the runtime was killed. The warm
-cases repeat with text completions of one token. A round of a warm case is one burst (${ONE_BY_ONE} single launches); the spread is that of the
-rounds' quantiles. There is no baseline.`,
+  help: `Measures at the HTTP client the time to the first message of an inferlet that only sends one: 1, 256 and 896 at once with its sandbox
+warm, the first one of a tenant, a new component from its upload on, and one whose artifact is on disk right after the runtime was killed. The
+warm cases repeat with text completions of one token. A round of a warm case is one burst (${ONE_BY_ONE} single launches); the spread is that of
+the rounds' quantiles. There is no baseline.`,
   quick: `${QUICK_AT_ONCE.join(' and ')} warm launches at once instead of ${AT_ONCE.join(', ')}; one first launch of a tenant for each round instead of more.`,
   summary: "request to first message, warm at 1, 256 and 896 at once, a tenant's first, and cold",
   async run({ repetitions, quick, progress }) {
@@ -81,12 +81,13 @@ rounds' quantiles. There is no baseline.`,
         await deploySource(platform, file, { name });
       };
       await deploy('warm');
+      const roots = rootsOf(platform);
       for (const { name, input, title } of WARM) {
         for (let i = 0; i < 20; i++) await launchOnce(platform, name, input);
         for (const atOnce of quick ? QUICK_AT_ONCE : AT_ONCE) {
           const rounds: Round[] = [];
           for (let i = 0; i < repetitions; i++) {
-            const before = cpuOfTrees(platform.processes);
+            const before = cpuOfTrees(roots);
             const launches: Launch[] = [];
             for (let n = 0; n < (atOnce === 1 ? ONE_BY_ONE : 1); n++) {
               const burst = Array.from({ length: atOnce }, () => launchOnce(platform, name, input));
@@ -95,7 +96,7 @@ rounds' quantiles. There is no baseline.`,
             }
             rounds.push({
               launches,
-              cpuMs: outsideEngine(before, cpuOfTrees(platform.processes)) / 1000 / launches.length,
+              cpuMs: outsideEngine(before, cpuOfTrees(roots)) / 1000 / launches.length,
             });
             progress(`${title}, ${atOnce} at once, round ${i + 1}: p50 ${format(median(launches.map(timeOf)), 1)} ms`);
           }
@@ -142,7 +143,7 @@ rounds' quantiles. There is no baseline.`,
         const cpuMs = one.rounds.flatMap((round) => round.cpuMs ?? []);
         const ofRounds = (of: (times: readonly number[]) => number) =>
           formatSpread(spread(one.rounds.map((round) => of(round.launches.map(timeOf)))), 1);
-        const hasP99 = one.rounds.every((round) => round.launches.length >= ENOUGH_FOR_P99);
+        const hasP99 = one.rounds.every((round) => isEnoughFor(0.99, round.launches.length));
         return [
           one.name,
           String(launches.length),

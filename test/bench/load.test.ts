@@ -26,7 +26,7 @@ describe('load', () => {
     assert.ok(output > 39 && output < 42.5, `${output}`);
   });
 
-  it('sends whether or not earlier requests have ended, and nothing after a failure', async () => {
+  it('sends while earlier requests are open, and nothing after a failure', async () => {
     const first = Promise.withResolvers<number>();
     const sending = sendAt([0, 1, 2], async (i) => (i === 0 ? first.promise : i));
     // The last request releases the first one.

@@ -11,8 +11,8 @@ export interface Sending<T> {
 }
 
 /**
- * Sends requests at given times, in ms from now, whether or not earlier ones have ended: a slow answer delays no later request, so that a bad
- * second counts with all of its requests. A failed request ends the sending, and `stop` and `all` throw its error.
+ * Sends requests at given times, in ms from now, whether or not earlier ones have ended: a slow answer delays no later request, so a slow
+ * second counts with all of its requests. A failed request ends the sending; `stop` and `all` throw its error.
  */
 export function sendAt<T>(timesMs: Iterable<number>, send: (index: number) => Promise<T>): Sending<T> {
   const stopped = new AbortController();

@@ -1,4 +1,4 @@
-/** `pie bench NAME`: starts a platform, measures it, and compares with a baseline of the same run where there is one. */
+/** `pie bench NAME` runs one benchmark, `pie bench all` runs all of them. */
 import { parseArgs } from 'node:util';
 import { all, OptionError } from './all.ts';
 import { machine } from './bench.ts';
@@ -13,9 +13,9 @@ const ALL_HELP = `Usage: pie bench all [SUITE…] [--repetitions N] [--quick] [-
 Runs the suites one after another and writes results.json with every sample and the machine's facts, report.md with tables, and pictures.
 
   -n, --repetitions N  rounds, 5 by default and 1 with --quick
-  --quick         all suites in less than 15 minutes, on two cores that compute nothing else: of each the few cases that its table needs, with
-                  all sides, in one round, which has no spread and shows no aim as met. Downloads before a machine’s first run do not count.
-                  Without named suites or more rounds, it ends after 15 minutes: --resume runs the rest
+  --quick         all suites in less than 15 minutes on two idle cores: the few cases that each table needs, with all sides, in one round.
+                  One round has no spread and shows no aim as met. The first run on a machine also downloads, before the clock starts.
+                  Without named suites or more rounds, the run ends after 15 minutes; --resume runs the rest
   --out FOLDER    where to write them, bench-results by default
   --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges do not overlap
   --resume        keep the suites that ran in FOLDER's results.json (same machine and options), and run the others or the named ones`;
@@ -29,24 +29,17 @@ ${(await Promise.all([...BENCHES.values()].map((load) => load()))).map((bench) =
   --json               one JSON object with every round's numbers
   -h, --help           with a NAME: its baseline and its rounds
 
-\`pie bench all\` runs them one after another and writes a report; \`pie bench all --help\` has its options.
+\`pie bench all\` runs all benchmarks one after another and writes a report; \`pie bench all --help\` has its options.
 
-It starts a platform of its own (PIE_MODEL, PIE_BACKEND and PIE_BITS choose what is measured); stop others first.`;
+A benchmark starts a platform of its own; stop others first. PIE_MODEL, PIE_BACKEND and PIE_BITS apply where the benchmark sets no other value.`;
 
 async function main(): Promise<number> {
-  const { values, positionals } = parseArgs({
-    allowPositionals: true,
-    options: {
-      repetitions: { type: 'string', short: 'n' },
-      quick: { type: 'boolean', default: false },
-      json: { type: 'boolean', default: false },
-      help: { type: 'boolean', short: 'h', default: false },
-      out: { type: 'string', default: 'bench-results' },
-      against: { type: 'string' },
-      resume: { type: 'boolean', default: false },
-    },
-  });
-  if (positionals[0] === 'all') return runAll(values, positionals.slice(1));
+  const { values, positionals } = readFlags();
+  const isAll = positionals[0] === 'all';
+  const wrong = (isAll ? (['json'] as const) : (['out', 'against', 'resume'] as const)).find((flag) => values[flag]);
+  if (wrong !== undefined)
+    throw new OptionError(`--${wrong} has no effect ${isAll ? 'on' : 'without'} \`pie bench all\`. Leave it out.`);
+  if (isAll) return runAll(values, positionals.slice(1));
   const bench = await BENCHES.get(positionals[0] ?? '')?.();
   const repetitions = roundsOf(values);
   if (values.help) {
@@ -74,6 +67,25 @@ async function main(): Promise<number> {
   return 0;
 }
 
+function readFlags() {
+  try {
+    return parseArgs({
+      allowPositionals: true,
+      options: {
+        repetitions: { type: 'string', short: 'n' },
+        quick: { type: 'boolean', default: false },
+        json: { type: 'boolean', default: false },
+        help: { type: 'boolean', short: 'h', default: false },
+        out: { type: 'string' },
+        against: { type: 'string' },
+        resume: { type: 'boolean', default: false },
+      },
+    });
+  } catch (error) {
+    throw new OptionError(error instanceof Error ? error.message : String(error));
+  }
+}
+
 const ROUNDS = 5;
 
 const roundsOf = ({ repetitions, quick }: Pick<AllFlags, 'repetitions' | 'quick'>): number =>
@@ -83,12 +95,15 @@ interface AllFlags {
   readonly repetitions?: string | undefined;
   readonly quick: boolean;
   readonly help: boolean;
-  readonly out: string;
+  readonly out?: string | undefined;
   readonly against?: string | undefined;
   readonly resume: boolean;
 }
 
-async function runAll({ repetitions, help, ...flags }: AllFlags, only: readonly string[]): Promise<number> {
+async function runAll(
+  { repetitions, help, out = 'bench-results', ...flags }: AllFlags,
+  only: readonly string[],
+): Promise<number> {
   const rounds = roundsOf({ repetitions, quick: flags.quick });
   if (help || !Number.isInteger(rounds) || rounds < 1) {
     (help ? console.log : console.error)(ALL_HELP);
@@ -97,6 +112,7 @@ async function runAll({ repetitions, help, ...flags }: AllFlags, only: readonly 
   const progress = (line: string) => console.error(line);
   const failed = await all({
     ...flags,
+    out,
     only,
     repetitions: rounds,
     progress,

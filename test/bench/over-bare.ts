@@ -64,6 +64,10 @@ export class BareBackend implements AsyncDisposable {
     const stats = await connectStats(platform);
     const directory = stats.models[0]?.directory;
     if (entry === undefined || directory === undefined) throw new Error('no model');
+    if (entry.backend === 'cuda')
+      throw new Error(
+        'The bare loop does not run on cuda. Unset PIE_BACKEND; cuda/card/platform-tax.ts measures the same on a card.',
+      );
     const model = await loadModel(directory);
     const memory = { pageSize: entry.pageSize, pageCount: entry.pages };
     if (entry.backend === 'reference')

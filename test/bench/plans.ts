@@ -42,9 +42,9 @@ interface Invoked {
 export const plans: Bench = {
   name: 'plans',
   summary: "the optimiser's share of a query with and without a plan, and traced programs over interpreted ones",
-  help: `One guest contains all applications. It runs ${QUERIES} queries of each, every one on its own input. Then it makes the graph of a query, applies
-all passes and finds its plan many times, and divides the time by their number, because its clock counts in milliseconds. Shares are of the
-median query. Each program then runs as a function, traced and interpreted. A round runs both on one input; they take turns in going first,
+  help: `One guest contains all applications. It runs ${QUERIES} queries of each, every one on its own input. Then it makes the graph of a query,
+applies all passes and finds its plan many times, and divides the time by their number, because its clock counts in milliseconds. Shares are of
+the median query. Each program then runs as a function, traced and interpreted. A round runs both on one input; they take turns in going first,
 because the second one finds the prefix computed. CPU is the metered CPU time of the guest. Each repetition has two rounds.`,
   quick: `${QUICK_APPLICATIONS.length} of ${APPLICATIONS.length} applications (${QUICK_APPLICATIONS.join(', ')}), whose graphs the guest makes ${QUICK_TIMES} times instead of ${TIMES}.`,
   async run({ repetitions, quick, progress }) {

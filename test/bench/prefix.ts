@@ -17,8 +17,8 @@ const QUICK_SHAPE = '15M';
 const WARM_REQUESTS = 10;
 const MAX_TOKENS = 2;
 /**
- * Tokens of each of the equal prompts sent at once. An inferlet that ends leaves whole pages to the prefix cache, so one that comes after it computes
- * the rest of the last page. With this many tokens, none comes after the end of another.
+ * Tokens of each of the equal prompts sent at once. An inferlet that ends leaves only whole pages to the prefix cache, so a later one computes
+ * the rest of the last page. With this many tokens, all begin before the first one ends.
  */
 const EQUAL_TOKENS = 16;
 const PAGE_SIZE = 16;
@@ -40,13 +40,13 @@ interface Sample {
 export const prefix: Bench = {
   name: 'prefix',
   summary: 'tokens prefilled and time to first message on shared prefixes, with and without the prefix cache',
-  help: `${REQUESTS} HTTP requests one after another, whose prompts share about 190 of the model's 256 tokens. The baseline is a platform with the prefix
-cache off. Then as many requests at once, with one prompt of about 200 tokens. A round runs both platforms, which take turns in going first, each
-after ${WARM_REQUESTS} requests that warm it. Three rounds at most.
-Then the workloads of SGLang's section 6.2 (few-shot, reasoning, content generation, multi-turn chat, agents, a long document) on random weights in
-the layers of a model of ${SHAPE} parameters, with 2,048 tokens of context: without cache, with the automatic one, and without it but with a program
-that saves and opens its prefixes by name (Symphony, Figure 3). A round runs each workload in the three modes, in turns, with prompts of its own;
-one more round before warms all. The baseline is the mode without cache.`,
+  help: `${REQUESTS} HTTP requests one after another, whose prompts share about 190 of the model's 256 tokens. The baseline is a platform with the
+prefix cache off. Then as many requests at once, with one prompt of about 200 tokens. A round runs both platforms, which take turns in going
+first, each after ${WARM_REQUESTS} requests that warm it. Three rounds at most. Then the workloads of SGLang's section 6.2 (few-shot, reasoning,
+content generation, multi-turn chat, agents, a long document) on random weights in the layers of a model of ${SHAPE} parameters, with 2,048 tokens
+of context: without cache, with the automatic one, and without it but with a program that saves and opens its prefixes by name (Symphony, Figure
+3). A round runs each workload in the three modes, in turns, with prompts of its own; one more round before warms all. The baseline is the mode
+without cache.`,
   quick: `${QUICK_REQUESTS} requests instead of ${REQUESTS}, and ${QUICK_WORKLOADS.length} of ${WORKLOADS.length} workloads (chats), on ${QUICK_SHAPE} parameters instead of ${SHAPE}.`,
   async run({ repetitions, quick, progress }) {
     const rounds = Math.min(MOST_ROUNDS, repetitions);

@@ -3,13 +3,13 @@ import { installPeers } from './engine/install-peers.ts';
 
 const MODELS = ['stories15m', 'minimind2-small'];
 
-/** Fetches the files that the suites need, on a machine that runs them for the first time, so that no suite's time includes it. */
+/** Fetches the peers and models that a machine does not have yet, so that no suite's time includes the downloads. */
 export async function prepare(progress: (line: string) => void): Promise<void> {
   try {
     await installPeers(progress);
     for (const name of MODELS) await pullModel(name);
   } catch (error) {
-    // Suites that need none of it can run.
+    // The suites that need neither peers nor models can still run.
     progress(`Not all of the peers and models could be fetched: ${error instanceof Error ? error.message : error}`);
   }
 }

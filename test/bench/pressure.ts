@@ -28,11 +28,11 @@ interface Sample {
 /** 128 inferlets on a pool that fits all, half, a quarter and an eighth of them. */
 export const pressure: Bench = {
   name: 'pressure',
-  help: `${INFERLETS} inferlets generate ${TOKENS * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The baseline is the pool
-that fits all, on a platform of its own like the others. A round runs the four platforms, beginning with another one each time. Three rounds at
-most. Throughput counts the tokens of results, over the time until every inferlet has ended.`,
-  quick: `${QUICK_FACTORS.join(' and ')} times the memory (of ${FACTORS.join(', ')}), and ${QUICK_INFERLETS} inferlets instead of ${INFERLETS}, none of them admitted in turn.`,
-  summary: `${INFERLETS} inferlets at 1, 2, 4 and 8 times the memory: who finishes, and throughput over the uncontended`,
+  help: `${INFERLETS} inferlets generate ${TOKENS * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The
+baseline is the pool that fits all, on a platform of its own like the others. A round runs the four platforms, beginning with another one each
+time. Three rounds at most. Throughput counts the tokens of results, over the time until every inferlet has ended.`,
+  quick: `${QUICK_FACTORS.join(' and ')} times the memory (of ${FACTORS.join(', ')}), and ${QUICK_INFERLETS} inferlets instead of ${INFERLETS}; without the runs that admit them in turn.`,
+  summary: `${INFERLETS} inferlets at 1, 2, 4 and 8 times the memory: how many finish, and throughput over a pool that fits all`,
   async run({ repetitions, quick, progress }) {
     const rounds = Math.min(MOST_ROUNDS, repetitions);
     const [factors, inferlets] = quick ? [QUICK_FACTORS, QUICK_INFERLETS] : [FACTORS, INFERLETS];
@@ -80,7 +80,7 @@ most. Throughput counts the tokens of results, over the time until every inferle
         ];
       }),
       notes: [
-        'All are admitted at once (admission.overcommit is as large), grow page by page, and the newest are preempted when memory is out.',
+        'All are admitted at once (admission.overcommit allows it), grow page by page, and the platform preempts the newest when no page is free.',
         'Admitted in turn: the client starts only as many at once as the memory holds at their ends.',
         'Throughput counts the tokens in the results of inferlets that finished, over the time until all had ended.',
       ],

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import {
@@ -11,7 +12,7 @@ import {
   readPssBytes,
   readThreadWork,
 } from './proc.ts';
-import { processesOf } from './process-usage.ts';
+import { cpuOfTrees, processesOf } from './process-usage.ts';
 
 const ROLLUP = `55e5662df000-7ffd20114000 ---p 00000000 00:00 0                          [rollup]
 Rss:                1736 kB
@@ -33,8 +34,8 @@ describe('proc', () => {
   });
 
   it('reads a process whose name holds spaces and parentheses', () => {
-    const after = `S 77 1 1 0 -1 4194304 2 0 0 0 150 50 0 0 20 0 1 0 5 6 7`;
-    assert.deepEqual(parseStat(`42 (a (b) c) ${after}`), { parent: 77, cpuUs: 2e6 });
+    const after = `S 77 1 1 0 -1 4194304 2 0 0 0 150 50 30 20 20 0 1 0 5 6 7`;
+    assert.deepEqual(parseStat(`42 (a (b) c) ${after}`), { parent: 77, cpuUs: 2.5e6 });
   });
 
   it('reads the processor time that the host took away, and counts that of guests once', () => {
@@ -74,6 +75,13 @@ describe('proc', () => {
     assert.ok(pss !== undefined && pss > 0 && pss <= resident * 1.1, `${pss} of ${resident}`);
     assert.ok((readThreadWork(process.pid)?.cpuUs ?? 0) > 0);
     assert.equal(processesOf(new Map([['me', process.pid]])).find(({ pid }) => pid === process.pid)?.name, 'me');
+  });
+
+  it('counts the CPU time of a child that began and ended between two readings', () => {
+    const read = () => cpuOfTrees(new Map([['me', process.pid]])).get('me') ?? 0;
+    const before = read();
+    spawnSync(process.execPath, ['-e', 'while (process.cpuUsage().user < 300_000);']);
+    assert.ok(read() - before >= 250_000);
   });
 
   it('returns undefined for a process that has ended', () => {

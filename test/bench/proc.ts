@@ -7,7 +7,7 @@ const KIB = 1024;
 
 export interface ProcessStat {
   readonly parent: number;
-  /** CPU time since the process began, in µs. */
+  /** CPU time since the process began, in µs, with that of ended children for which it has waited. */
   readonly cpuUs: number;
 }
 
@@ -95,7 +95,7 @@ export function parseStat(text: string): ProcessStat {
   // The command's name may hold spaces and parentheses; the numbers follow the last one.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
   const at = (field: number): number => Number(fields[field - 3]);
-  return { parent: at(4), cpuUs: ((at(14) + at(15)) * 1e6) / TICKS_PER_SECOND };
+  return { parent: at(4), cpuUs: ((at(14) + at(15) + at(16) + at(17)) * 1e6) / TICKS_PER_SECOND };
 }
 
 /** @throws Error when the text of `/proc/PID/smaps_rollup` has no proportional size; that of a process without memory is empty. */

@@ -1,3 +1,4 @@
+import type { Platform } from '#test/harness/platform.ts';
 import {
   belowRoots,
   programOf,
@@ -7,6 +8,10 @@ import {
   readThreadWork,
   type ThreadWork,
 } from './proc.ts';
+
+/** The supervisor and its children by name, as roots of the process trees of a whole platform. */
+export const rootsOf = ({ processes, supervisorPid }: Pick<Platform, 'processes' | 'supervisorPid'>) =>
+  new Map([...processes, ['supervisor', supervisorPid]]);
 
 /** One process of the platform. */
 export interface PlatformProcess {
@@ -19,9 +24,7 @@ export interface PlatformProcess {
 
 /**
  * CPU time of process trees in µs since their processes began, by the names of their roots: a process counts for its nearest root, so that
- * sandboxes count for their runtime, and the Redis server for the shell that holds it.
- *
- * A reading does not include ended processes, so the difference of two readings is exact only for processes that live through both.
+ * sandboxes count for their runtime, and the Redis server for the shell that holds it. Ended children count with the parent that waited for them.
  */
 export function cpuOfTrees(roots: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
   const stats = readStats();

@@ -5,7 +5,7 @@ const SETTLE_MS = 500;
 
 /**
  * Runs the sides of one round one after another and returns their results in the order given. Round 0 begins with the first side, round 1
- * with the second, and so on, so that no side always follows the same other one.
+ * with the second, and so on, so that the sides go first equally often.
  */
 export async function inTurn<T extends readonly unknown[]>(
   round: number,

@@ -52,13 +52,14 @@ interface Side {
   readonly hitRateWithout: number;
 }
 
-/** Throughput and hits of three paced GPU hosts over those of one, for one tenant. */
+/** Throughput and prefix hits of one tenant on three paced GPU hosts, over those on one. */
 export const scaling: Bench = {
   name: 'scaling',
   summary: `tokens a second and prefix hits of one tenant on ${HOSTS} paced GPU hosts against one`,
-  help: `${STREAMS} HTTP clients of one tenant stream ${MAX_TOKENS} tokens each, again and again, for ${(RAMP_MS + MEASURED_MS) / 1000} s, from ${HOSTS} GPU hosts that take ${STEP_MS} ms for a step of at
-most ${BATCH} streams. The baseline is one such host. Then ${PREFIXES} prefixes with ${REQUESTS_PER_PREFIX} requests each, in turns, one after another: with the prefix as X-Session-Affinity,
-and without. A round runs both sides, which take turns in going first, each on a platform of its own. Three rounds at most.`,
+  help: `${STREAMS} HTTP clients of one tenant stream ${MAX_TOKENS} tokens each, again and again, for ${(RAMP_MS + MEASURED_MS) / 1000} s, from
+${HOSTS} GPU hosts that take ${STEP_MS} ms for a step of at most ${BATCH} streams. The baseline is one such host. Then ${PREFIXES} prefixes with
+${REQUESTS_PER_PREFIX} requests each, in turns, one after another: with the prefix as X-Session-Affinity, and without. A round runs both sides,
+which take turns in going first, each on a platform of its own. Three rounds at most.`,
   quick: `Streams of ${QUICK_TOKENS} tokens instead of ${MAX_TOKENS} for ${QUICK_MEASURED_MS / 1000} s instead of ${MEASURED_MS / 1000}, and ${QUICK_REQUESTS_PER_PREFIX} requests a prefix instead of ${REQUESTS_PER_PREFIX}, of which fewer find it.`,
   async run({ repetitions, quick, progress }) {
     const sides: Record<'one' | 'three', Side[]> = { one: [], three: [] };

@@ -41,7 +41,7 @@ interface Served {
   readonly tokenMs: number;
 }
 
-/** Sends a request and resolves when its stream has ended; the function that it gives evaluates the stream. */
+/** Sends a request and resolves when its stream has ended, with a function that evaluates the stream. */
 type Serve = (asked: Asked) => Promise<() => Served>;
 
 /** The requests of one rate on one side, in one round. */
@@ -52,7 +52,7 @@ interface Run {
   readonly firstMs: readonly number[];
   readonly tokenMs: readonly number[];
   readonly tokensPerSecond: number;
-  /** Part of the requests within the SLO. */
+  /** Share of the requests within the SLO. */
   readonly within: number;
 }
 
@@ -67,13 +67,15 @@ interface Limits {
 /** Poisson arrivals at several rates on the platform and on node-llama-cpp. */
 export const serve: Bench = {
   name: 'serve',
-  summary: 'Poisson arrivals with lengths as of ShareGPT: first token, tokens, goodput under an SLO; node-llama-cpp',
-  help: `Sends streaming completions at the times of a Poisson process, whether or not earlier ones have ended, and measures the time to the first token and
-the time of each later one. Lengths are log-normal with the means of ShareGPT (161 and 338 tokens, vLLM, SOSP '23) times ${CONTEXT} / 2,048, the model's
-context over theirs. Goodput: requests a second within the SLO, ${SLO.first} times the first token and ${SLO.token} times the token of the faster side without load. The baseline is node-llama-cpp
-behind HTTP with the faster number of threads and ${SEQUENCES} sequences. Both sides get the same prompts as token ids at the same times and have
-equally many tokens, which is checked. A round measures ${ALONE} requests one after another and then each rate; sides take turns in going first.`,
-  quick: `${QUICK_RATES.length} of ${RATES.length} rates, ${QUICK_REQUESTS} requests instead of ${REQUESTS}, ${QUICK_ALONE} without load instead of ${ALONE}, and ${QUICK_WARM_REQUESTS} that warm each side instead of ${WARM_REQUESTS}. So few requests have no 99th percentile.`,
+  summary:
+    'Poisson arrivals with lengths as of ShareGPT: first token, tokens, goodput under an SLO, over node-llama-cpp',
+  help: `Sends streaming completions at the times of a Poisson process, whether or not earlier ones have ended, and measures the time to the first
+token and the time of each later one. Lengths are log-normal with the means of ShareGPT (161 and 338 tokens, vLLM, SOSP '23) times ${CONTEXT} /
+2,048, the model's context over theirs. Goodput: requests a second within the SLO, ${SLO.first} times the first token and ${SLO.token} times the
+token of the faster side without load. The baseline is node-llama-cpp behind HTTP with the faster number of threads and ${SEQUENCES} sequences.
+Both sides get the same prompts as token ids at the same times and have equally many tokens, which is checked. A round measures ${ALONE} requests
+one after another and then each rate; sides take turns in going first.`,
+  quick: `${QUICK_RATES.length} of ${RATES.length} rates, ${QUICK_REQUESTS} requests instead of ${REQUESTS}, ${QUICK_ALONE} without load instead of ${ALONE}, and ${QUICK_WARM_REQUESTS} that warm each side instead of ${WARM_REQUESTS}. These are too few for a 99th percentile.`,
   async run({ repetitions, quick, progress }) {
     const [rates, count, alone] = quick ? [QUICK_RATES, QUICK_REQUESTS, QUICK_ALONE] : [RATES, REQUESTS, ALONE];
     await using world = await World.start({

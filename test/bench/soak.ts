@@ -12,7 +12,7 @@ import { format, formatSpread, spread } from './statistics.ts';
 
 /** Work and times of a run. */
 interface Times {
-  /** The longest retention: after it, a round has left nothing behind. */
+  /** The longest retention: after it, Redis holds no data of a round. */
   readonly forgottenMs: number;
   readonly roundMs: number;
   /** Wait until Redis has dropped expired keys: each of its scans, ten a second, finds only some. */
@@ -60,9 +60,9 @@ interface Round {
 /** Redis memory while invocations start and expire: it must not grow once both rates are equal. */
 export const soak: Bench = {
   name: 'soak',
-  help: `Sends rounds of short invocations whose data the platform forgets within ${WHOLE.forgottenMs / 1000} s, and reads the memory of Redis after each. The baseline of the
-last third of the rounds is the middle third: both are full, so a ratio above 1 is growth. Another ratio compares Redis after all is forgotten
-with Redis before. Each repetition adds four rounds of ${WHOLE.roundMs / 1000} s to the least number, 12.`,
+  help: `Sends rounds of short invocations whose data the platform forgets within ${WHOLE.forgottenMs / 1000} s, and reads the memory of Redis
+after each. The baseline of the last third of the rounds is the middle third: both are full, so a ratio above 1 is growth. Another ratio compares
+Redis after all is forgotten with Redis before. Each repetition adds four rounds of ${WHOLE.roundMs / 1000} s to the least number, 12.`,
   quick: `The least number of rounds, of ${QUICK.invocations} invocations in ${QUICK.roundMs / 1000} s instead of ${WHOLE.invocations} in ${WHOLE.roundMs / 1000}, which are forgotten within ${QUICK.forgottenMs / 1000} s instead of ${WHOLE.forgottenMs / 1000}.`,
   summary: 'Redis memory under short invocations with a short retention, and what each of them costs',
   async run({ repetitions, quick, progress }) {

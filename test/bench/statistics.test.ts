@@ -44,11 +44,13 @@ describe('statistics', () => {
     assert.deepEqual(values, [3, 1, 2]);
   });
 
-  it('formats a 99th percentile only for samples that are large enough', () => {
+  it('formats a tail quantile only for samples that are large enough', () => {
     const upTo = (count: number) => Array.from({ length: count }, (_, i) => i + 1);
     assert.equal(formatTail(upTo(5)), '3.0, max 5.0');
     assert.equal(formatTail(upTo(100)), '50.5, max 100.0');
     assert.equal(formatTail(upTo(1000)), '500.5, 990.0');
+    assert.equal(formatTail(upTo(20), 0, 0.95), '11, max 20');
+    assert.equal(formatTail(upTo(40), 0, 0.95), '21, 38');
     assert.equal(formatTail([]), '');
   });
 });

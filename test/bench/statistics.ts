@@ -7,10 +7,7 @@ export interface Spread {
   readonly isSingle?: boolean;
 }
 
-/** Minimum size of a sample whose 99th percentile is not simply its largest value. */
-export const ENOUGH_FOR_P99 = 101;
-
-/** True when samples of a size have a q-quantile that is not simply their largest value. */
+/** True when samples of a size have larger values than their q-quantile: more than 100 for a 99th percentile. */
 export const isEnoughFor = (q: number, count: number): boolean => count > Math.round(1 / (1 - q));
 
 /** NaN for an empty sample, like the other functions here. */
@@ -39,7 +36,7 @@ export const mean = (values: readonly number[]): number =>
 
 export const format = (value: number, digits = 2): string => value.toFixed(digits);
 
-/** Median and range, or a value that stands alone. `report/results.ts` reads both. */
+/** Median and range, or a single value and its mark. `report/results.ts` reads both. */
 export const formatSpread = ({ median, min, max, isSingle = false }: Spread, digits = 2): string =>
   `${format(median, digits)} (${isSingle ? SINGLE : `${format(min, digits)}–${format(max, digits)}`})`;
 
@@ -50,16 +47,16 @@ export const SINGLE = 'n = 1';
 export const spreadOver = (rounds: number): string =>
   rounds === 1 ? 'one round, no spread' : `median (min–max) of ${rounds} rounds`;
 
-/** Median and 99th percentile of times; a sample too small for that percentile shows its largest value and says so. */
-export function formatTail(values: readonly number[], digits = 1): string {
+/** Median and q-quantile of times; a sample too small for that quantile shows its largest value and says so. */
+export function formatTail(values: readonly number[], digits = 1, q = 0.99): string {
   if (values.length === 0) return '';
-  const middle = format(median(values), digits);
-  return values.length < ENOUGH_FOR_P99
-    ? `${middle}, max ${format(Math.max(...values), digits)}`
-    : `${middle}, ${format(quantile(values, 0.99), digits)}`;
+  const tail = isEnoughFor(q, values.length)
+    ? format(quantile(values, q), digits)
+    : `max ${format(Math.max(...values), digits)}`;
+  return `${format(median(values), digits)}, ${tail}`;
 }
 
-/** A table for people: columns as wide as their widest cell. */
+/** A table as text, with columns as wide as their widest cells. */
 export function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [header, ...rows];
   const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)));

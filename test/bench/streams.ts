@@ -20,7 +20,7 @@ const STREAM_TIMEOUT_MS = 300_000;
 
 /**
  * Streams the text of one invocation of a completion function and keeps the bytes with their arrival times. The returned function parses
- * them; call it after every clock has stopped, so that parsing takes no time from the platform.
+ * the bytes; call it after every clock has stopped, so that parsing takes no time from the platform.
  */
 export async function receive(client: Client, input: object, name = 'text-completion'): Promise<() => ReceivedStream> {
   const headers = { 'content-type': 'application/json', accept: 'text/event-stream' };
@@ -49,7 +49,7 @@ export function receiveAll(
   return Promise.all(inputs.map((input) => receive(client, input, name)));
 }
 
-/** As `receive`, for a stream of `/v1/completions`, or of a server that sends the token ids with each piece. */
+/** As `receive`, for `/v1/completions` of the platform or of a server that sends the token ids with each piece. */
 export async function receiveCompletion(url: string, apiKey: string, body: object): Promise<() => ReceivedStream> {
   const headers = { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` };
   const init = { method: 'POST', headers, body: JSON.stringify({ ...body, stream: true, return_token_ids: true }) };
@@ -69,15 +69,16 @@ async function arrivalsOf(send: (signal: AbortSignal) => Promise<Response>): Pro
     return chunks.map(({ atMs, bytes }) => {
       const texts = (rest + decoder.decode(bytes, { stream: true })).split('\n\n');
       rest = texts.pop() ?? '';
-      return { atMs, frames: texts.map(frameOf) };
+      return { atMs, frames: texts.flatMap(frameOf) };
     });
   };
 }
 
-const frameOf = (text: string) => ({
-  event: /^event: ?(.*)$/m.exec(text)?.[1] ?? 'message',
-  data: /^data: ?(.*)$/m.exec(text)?.[1] ?? 'null',
-});
+/** The frame of a text; none of a comment, which the gateway sends as a heartbeat on a quiet stream. */
+function frameOf(text: string): Arrival['frames'] {
+  const data = /^data: ?(.*)$/m.exec(text)?.[1];
+  return data === undefined ? [] : [{ event: /^event: ?(.*)$/m.exec(text)?.[1] ?? 'message', data }];
+}
 
 /** @throws Error when the messages do not add up to the result's text, or the invocation failed. */
 function textOf(arrivals: readonly Arrival[]): ReceivedStream {

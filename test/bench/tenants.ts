@@ -24,8 +24,9 @@ const SAMPLE_MS = 200;
 /** Memory of the runtime and its sandboxes while many tenants invoke in turn, and while all are idle. */
 export const tenants: Bench = {
   name: 'tenants',
-  help: `Reads the proportional memory of the runtime with its sandboxes while ${TURN} tenants call in turn, each up to ${MOST_ROUNDS} times, and after ${IDLE} tenants
-have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. The baseline is the same runtime before any tenant has called.`,
+  help: `Reads the proportional memory of the runtime with its sandboxes while ${TURN} tenants call in turn, each up to ${MOST_ROUNDS} times, and
+after ${IDLE} tenants have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. The baseline is the same runtime before any
+tenant has called.`,
   quick: `${QUICK_TURN} tenants in turn instead of ${TURN}, and ${QUICK_IDLE} that call once instead of ${IDLE}.`,
   summary: 'memory of the runtime and its sandboxes: many tenants in turn, and many that are idle',
   async run({ repetitions, quick, progress }) {
@@ -106,7 +107,7 @@ have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. 
         rows,
         notes: [
           'Memory is proportional (PSS): what the processes share, such as the program itself, counts once. The peak is that of readings between calls.',
-          'Times are from the request to the outcome at the HTTP client; each call is the first one of a sandbox, or finds an ended one.',
+          'Times are from the request to the outcome at the HTTP client; each call starts a sandbox, because that of the tenant has not started yet or has ended.',
         ],
         data: rows,
       };

@@ -47,12 +47,12 @@ interface Row extends Case {
 export const agents: Bench = {
   name: 'agents',
   summary: 'agents as programs over client loops with and without prefix cache, and on node-llama-cpp',
-  help: `Agents write ${TURN_TOKENS} tokens, call a tool over HTTP, read its answer, and so on (ReACT); or run code that calls it (CodeACT); or four of them tell a story in turns
-(the function agent-swarm). Baselines of every round: the same agents as loops of their clients over /v1/completions, with the prefix cache and on a model
-without it, and over node-llama-cpp behind HTTP, which keeps each conversation's keys and values. Tool and network are processes of their own: a real HTTP server, and a
-proxy that passes bytes on after half of the round trip. Prompts are token ids, so that no side tokenizes a text in another way. In the
-round that warms up, all sides have the same questions, and the report tells whose tokens are equal; in the others, questions are new, and equal numbers of
-tokens are checked. Sides take turns in going first.`,
+  help: `Agents write ${TURN_TOKENS} tokens, call a tool over HTTP, read its answer, and so on (ReACT); or run code that calls it (CodeACT); or
+four of them tell a story in turns (the function agent-swarm). Baselines of every round: the same agents as loops of their clients over
+/v1/completions, with the prefix cache and on a model without it, and over node-llama-cpp behind HTTP, which keeps each conversation's keys and
+values. Tool and network are processes of their own: a real HTTP server, and a proxy that passes bytes on after half of the round trip. Prompts
+are token ids, so that no side tokenizes a text in another way. In the round that warms up, all sides have the same questions, and the report
+counts the agents with equal tokens; in the others, questions are new, and equal numbers of tokens are checked. Sides take turns in going first.`,
   quick: `${QUICK.length} of ${ALL.length} cases: each kind of agent, ${base.agents} at once with ${PATTERNS.map((pattern) => QUICK_IOS[pattern]).join(', ')} I/Os, at a round trip of ${base.roundTripMs} ms, on ${STORIES}.`,
   async run({ repetitions, quick, progress }) {
     const cases = quick ? QUICK : ALL;

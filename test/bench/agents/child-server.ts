@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
 
-/** A model may take this long to load beside other work. */
+/** Longest time that a model may take to load beside other work. */
 const START_TIMEOUT_MS = 60_000;
 
 /** A server in a process of its own, which tells its ports over the IPC channel. `await using` ends it. */
@@ -48,7 +48,7 @@ export class ChildServer implements AsyncDisposable {
   }
 }
 
-/** Call it in the child: tells the parent the ports, and ends the process with the parent. */
+/** Sends the ports from the child to the parent, and ends the child with the parent. */
 export function announce(ports: readonly number[]): void {
   process.once('disconnect', () => process.exit(0));
   process.send?.(ports);

@@ -39,7 +39,7 @@ interface Asked {
   readonly prompt: readonly number[];
   readonly max_tokens: number;
   readonly stream?: boolean;
-  /** GBNF; ends the text where nothing may follow. */
+  /** GBNF; the text ends where the grammar allows no further token. */
   readonly grammar?: string;
   /** Guesses that the tokens that followed the last few in the prompt follow again. */
   readonly lookup?: boolean;

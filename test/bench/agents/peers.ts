@@ -49,12 +49,12 @@ export async function startPeers(
   return peers;
 }
 
-/** A peer whose two runs of the work take this many times as long as one run of another peer is not the fastest; its runs are cut off. */
+/** A peer is cut off when its two runs of the work take this many times as long as one run of the fastest peer so far. */
 const HOPELESS = 6;
 
 /**
- * Returns, for each model, the peer that does the work in the shortest time, and ends the other peers. Each peer does the work twice: the first
- * time warms it. More threads than free cores can take a hundred times as long, so work that takes too long is cut off.
+ * Returns, for each model, the peer that does the work in the shortest time, and ends the other peers. Each peer does the work twice; the first
+ * run warms it up. More threads than free cores can take a hundred times as long.
  */
 export async function fastestPeers(
   peers: readonly Peer[],

@@ -63,10 +63,11 @@ const WAYS: readonly Way[] = [
 export const stacked: Bench = {
   name: 'stacked',
   summary: 'optimisations of an agent, each on top of those before, over the client loop',
-  help: `An agent makes ${TURNS} turns: it writes a thought and ${CALLS} calls, reads what the tool answers after ${TOOL_MS} ms each, and at last writes an answer. The baseline is the
-agent as its client's loop over /v1/completions with the prefix cache, one call after another. The program runs on a model without the automatic
-prefix cache, so that it has only what it keeps itself. Each row adds one optimisation. The texts of the last row differ: there the format of the
-calls is filled in, while the model of a test cannot write it. All ways have equally many tokens, which is checked. A round runs all ways, which take turns in going first, after one that warms them.`,
+  help: `An agent makes ${TURNS} turns: it writes a thought and ${CALLS} calls, reads what the tool answers after ${TOOL_MS} ms each, and at last
+writes an answer. The baseline is the agent as its client's loop over /v1/completions with the prefix cache, one call after another. The program
+runs on a model without the automatic prefix cache, so that it has only what it keeps itself. Each row adds one optimisation. The texts of the
+last row differ: there the format of the calls is filled in, while the model of a test cannot write it. All ways have equally many tokens, which
+is checked. A round runs all ways, which take turns in going first, after one that warms them.`,
   quick: `${QUICK.length} of ${ALL.length} crowds: one agent, with ${QUICK_TURNS} turn instead of ${TURNS}, in all ways. With fewer turns it gains less by what it keeps across calls.`,
   async run({ repetitions, quick, progress }) {
     const [crowds, turns] = quick ? [QUICK, QUICK_TURNS] : [ALL, TURNS];

@@ -1,6 +1,8 @@
 import path from 'node:path';
 import { deploySource } from '#test/harness/deploy.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
+import { LIKE_THE_PEER } from '../engine/engines.ts';
+import { median } from '../statistics.ts';
 import { ChildServer } from './child-server.ts';
 import { type Peer, type PeerSettings, startPeers } from './peers.ts';
 import { type TextTokens, textTokens } from './tokens.ts';
@@ -47,7 +49,8 @@ export class World implements AsyncDisposable {
     const tool = stack.use(await ChildServer.start('tool-process.ts', []));
     const peers = options.peer ? await startPeers(models, options.peer, stack, options.progress) : [];
     const config = configuration(models);
-    const platform = stack.use(await Platform.start({ functions: ['openai-completions', ...functions], config }));
+    const env = options.peer ? LIKE_THE_PEER : {};
+    const platform = stack.use(await Platform.start({ functions: ['openai-completions', ...functions], config, env }));
     const grants = { hosts: [`127.0.0.1:${tool.port}`] };
     for (const name of programs)
       await deploySource(platform, path.join(ROOT, 'test/inferlets', `${name}.ts`), { name, manifest: { grants } });
@@ -128,7 +131,7 @@ export class World implements AsyncDisposable {
         await (await fetch(url)).arrayBuffer();
         times.push(performance.now() - startMs);
       }
-      measured[roundTripMs] = times.toSorted((a, b) => a - b)[5] ?? Number.NaN;
+      measured[roundTripMs] = median(times);
     }
     return measured;
   }

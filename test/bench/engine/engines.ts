@@ -19,6 +19,9 @@ export interface Measured {
   readonly memory?: { readonly resident: number; readonly accounted: number };
 }
 
+/** Environment of a platform that is compared with a peer on weights of 32 bits: whatever the user's environment chooses, both compute alike. */
+export const LIKE_THE_PEER = { PIE_BACKEND: 'onnx', PIE_BITS: '32' } as const;
+
 export interface Engine {
   measure(task: Task): Promise<Measured>;
 }

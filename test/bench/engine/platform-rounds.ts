@@ -2,6 +2,7 @@ import { Platform } from '#test/harness/platform.ts';
 import { inTurn } from '../rounds.ts';
 import { inputsOf, PROMPT_TOKENS, receiveAll } from '../streams.ts';
 import type { EngineProcess } from './engine-process.ts';
+import { LIKE_THE_PEER } from './engines.ts';
 
 export interface PlatformRounds {
   readonly bits: number;
@@ -28,7 +29,7 @@ export async function throughThePlatform(
 ): Promise<PlatformRound[]> {
   await using platform = await Platform.start({
     functions: ['text-completion'],
-    env: { PIE_BITS: String(bits), PIE_MODEL: 'stories15m' },
+    env: { ...LIKE_THE_PEER, PIE_BITS: String(bits), PIE_MODEL: 'stories15m' },
   });
   const results: PlatformRound[] = [];
   for (let round = -1; round < rounds; round++) {

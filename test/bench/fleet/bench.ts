@@ -38,7 +38,7 @@ interface Work {
   /** Part of a core, of all threads of Redis. */
   readonly core: number;
   readonly commandsPerSecond: number;
-  /** 99th percentile and maximum of the time of one script, ms, rounded up by Redis. */
+  /** 99th and 99.9th percentile of the time of one script, ms, rounded up by Redis. */
   readonly scriptP99Ms: number;
   readonly scriptMostMs: number;
 }
@@ -62,11 +62,11 @@ interface Sample {
 export const fleet: Bench = {
   name: 'fleet',
   summary: '1,000 simulated runtimes and 10,000 tenants: CPU of Redis for housekeeping and for an admission',
-  help: `Registers ${LARGE.runtimes} runtimes (their connections, leases, renewals, fetches and reapers, without sandboxes; each describes a GPU host of
-its own) and ${GATEWAYS} gateways on a Redis of its own. Measures the CPU of Redis without invocations; then what it spends until invocations that arrive
-for free slots have begun (the decision: creation, admission, fetch and begin), of ${ARRIVALS} tenants' first invocations and of their second ones; then
-with all slots taken and a queue of each of ${LARGE.tenants} tenants; then while every ${END_EVERY_MS} ms an invocation ends, the next one is admitted and begins,
-and another is submitted. The baseline is a fleet of a tenth. A round measures both, in turns.`,
+  help: `Registers ${LARGE.runtimes} runtimes (their connections, leases, renewals, fetches and reapers, without sandboxes; each describes a GPU
+host of its own) and ${GATEWAYS} gateways on a Redis of its own. Measures the CPU of Redis in four phases: without invocations; while ${ARRIVALS}
+tenants' first invocations, and then their second ones, arrive for free slots and begin (the decision: creation, admission, fetch and begin); with
+all slots taken and a queue of each of ${LARGE.tenants} tenants; and while every ${END_EVERY_MS} ms an invocation ends, the next one is admitted
+and begins, and another is submitted. The baseline is a fleet of a tenth. A round measures both, in turns.`,
   quick: `${QUICK_SIZES.map(({ runtimes, tenants }) => `${runtimes} runtimes and ${tenants} tenants`).join(', and ')}, each load for ${QUICK_WINDOW_MS / 1000} s instead of ${WINDOW_MS / 1000}, and ${QUICK_ARRIVALS} arrivals instead of ${ARRIVALS}.`,
   async run({ repetitions, quick, progress }) {
     const sizes = quick ? QUICK_SIZES : SIZES;

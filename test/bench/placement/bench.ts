@@ -34,10 +34,10 @@ interface Sample {
 export const placement: Bench = {
   name: 'placement',
   summary: `${SIZE.hosts} simulated GPU hosts and ${SIZE.tenants} tenants: regret of the placement against an oracle`,
-  help: `Plays traces of ${SIZE.invocations} invocations in virtual time: uniform tenants, Zipf tenants with shared prefixes, bursts, sessions with exports, unlike
-hosts, and hosts that leave and join. The platform's own functions place the invocations, by tenant and by invocation. The baselines are random
-hosts, round robin, the least loaded host, the less loaded of two, and an oracle that knows lengths, contexts and speeds; a bound below all
-policies is computed beside. Regret: a policy's mean latency over the oracle's, less 1. A round is a seed. No platform starts.`,
+  help: `Plays traces of ${SIZE.invocations} invocations in virtual time: uniform tenants, Zipf tenants with shared prefixes, bursts, sessions
+with exports, unlike hosts, and hosts that leave and join. The platform's own functions place the invocations, by tenant and by invocation. The
+baselines are random hosts, round robin, the least loaded host, the less loaded of two, and an oracle that knows lengths, contexts and speeds; a
+bound below all policies is computed beside. Regret: a policy's mean latency over the oracle's, less 1. A round is a seed. No platform starts.`,
   quick: `${QUICK_TRACES.length} of ${TRACE_NAMES.length} traces (${QUICK_TRACES.join(', ')}), of ${QUICK_INVOCATIONS} invocations instead of ${SIZE.invocations}.`,
   async run({ repetitions, quick, progress }) {
     const size = quick ? { ...SIZE, invocations: QUICK_INVOCATIONS } : SIZE;

@@ -31,7 +31,7 @@ export interface HostShape {
   readonly pages: number;
 }
 
-/** `drain`: takes nothing new. `crash`: also loses what runs and its memory. `join`: serves again. */
+/** `drain`: the host takes no new invocation. `crash`: it also loses its memory and its running invocations. `join`: it serves again. */
 export interface HostChange {
   readonly atMs: number;
   readonly host: number;

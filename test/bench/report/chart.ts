@@ -70,6 +70,5 @@ const GREY = '#5b6675';
 
 const round = (value: number): number => Math.round(value * 10) / 10;
 
-/** Three significant digits. */
 const short = (value: number): string =>
   Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(Math.abs(value) >= 10 ? 1 : 2);

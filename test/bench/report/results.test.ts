@@ -75,4 +75,16 @@ describe('results', () => {
     );
     assert.equal(noiseOf({ median: 4, min: 3, max: 5 }), 0.5);
   });
+
+  it('compare each of several columns of one name with itself', () => {
+    const figures = figuresOf({
+      name: 'admission',
+      header: ['queued', 'jobs/s', 'over bare', 'CPU', 'over bare'],
+      rows: [['100', '700 (690–710)', '0.10 (0.09–0.11)', '500 (490–510)', '9.00 (8.00–9.50)']],
+    });
+    assert.deepEqual(
+      changes(figures, figures).map(({ ratio }) => ratio),
+      [1, 1, 1, 1],
+    );
+  });
 });

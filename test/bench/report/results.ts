@@ -107,13 +107,23 @@ export interface Change {
 
 /** Figures that both runs have, in the order of the later one. */
 export function changes(now: readonly Figure[], before: readonly Figure[]): Change[] {
-  const key = ({ suite, row, column }: Figure) => JSON.stringify([suite, row, column]);
-  const known = new Map(before.map((figure) => [key(figure), figure.spread]));
-  return now.flatMap((figure) => {
-    const old = known.get(key(figure));
+  const known = new Map(keyed(before).map(([key, { spread }]) => [key, spread]));
+  return keyed(now).flatMap(([key, figure]) => {
+    const old = known.get(key);
     if (old === undefined) return [];
     const { min, max, median, isSingle } = figure.spread;
     const beyondNoise = isSingle || old.isSingle ? undefined : min > old.max || max < old.min;
     return [{ figure, before: old, ratio: median / old.median, beyondNoise }];
+  });
+}
+
+/** Figures with their keys. Several columns of a table may have one name, so a key counts the figures of that name before. */
+function keyed(figures: readonly Figure[]): (readonly [key: string, figure: Figure])[] {
+  const counts = new Map<string, number>();
+  return figures.map((figure) => {
+    const name = JSON.stringify([figure.suite, figure.row, figure.column]);
+    const count = counts.get(name) ?? 0;
+    counts.set(name, count + 1);
+    return [`${name} ${count}`, figure];
   });
 }

@@ -40,13 +40,13 @@ let last = 0;
 /** Every technique of Pie's Table 2 as a function, over the same work without it. */
 export const techniques: Bench = {
   name: 'techniques',
-  summary: "latency and throughput of every technique of Pie's Table 2, over node-llama-cpp where it can do it",
-  help: `Every technique of Table 2 (Pie, SOSP '25, Figure 8) as the bundled function of that name: the time of ${ALONE} programs one after another, and programs a
-second of ${AT_ONCE} at once. The baseline is the same work over node-llama-cpp behind HTTP, as a loop of its client where the technique has several requests: each sequence
-keeps what it computed, a request takes the one that has the longest beginning of its prompt, and prompt lookup and grammars are its own.
-Beam search is a client loop over /v1/completions of the platform, and techniques that neither offers are compared with a plain completion of as many tokens there. Models of a test cannot
-reason, so scripts give the words of thoughts, plans and agents, and the baseline generates as many tokens. Sides take turns in going first, after
-one round that warms both.`,
+  summary: "latency and throughput of every technique of Pie's Table 2, over node-llama-cpp where it has the technique",
+  help: `Every technique of Table 2 (Pie, SOSP '25, Figure 8) as the bundled function of that name: the time of ${ALONE} programs one after
+another, and programs a second of ${AT_ONCE} at once. The baseline is the same work over node-llama-cpp behind HTTP, as a loop of its client where
+the technique has several requests: each sequence keeps what it computed, a request takes the one that has the longest beginning of its prompt,
+and prompt lookup and grammars are its own. Beam search is a client loop over /v1/completions of the platform, and techniques that neither offers
+are compared with a plain completion of as many tokens there. Models of a test cannot reason, so scripts give the words of thoughts, plans and
+agents, and the baseline generates as many tokens. Sides take turns in going first, after one round that warms both.`,
   quick: `${QUICK.length} of ${TECHNIQUES.length} techniques: ${QUICK.join(', ')}.`,
   async run({ repetitions, quick, progress }) {
     await using world = await World.start({
