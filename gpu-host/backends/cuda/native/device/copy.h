@@ -99,14 +99,4 @@ __device__ __forceinline__ void prefetch(const void* global) {
 #endif
 }
 
-// Converts eight bf16 to floats.
-__device__ __forceinline__ void widen8(float (&to)[8], const uint4& from) {
-  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    to[2 * i] = __uint_as_float(words[i] << 16);
-    to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-  }
-}
-
 }  // namespace pie

@@ -24,7 +24,7 @@ struct Fiber : Thread {
   Context context;
   State state;
   const Site* site;  // The place where it waits.
-  unsigned lanes;  // The lanes it waits for.
+  unsigned lanes;  // The lanes it waits for; 0 at a barrier.
   AsyncCopies asyncCopies;
   bool waited;     // For the previous grid.
 };

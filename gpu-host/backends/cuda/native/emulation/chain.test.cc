@@ -10,19 +10,13 @@
 using pie::LaunchChain;
 using testing::cudaOk;
 using testing::DeviceArray;
+using testing::Stream;
 
 namespace {
 
-struct OwnStream {
-  cudaStream_t stream = nullptr;
-  OwnStream() { cudaOk(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
-  ~OwnStream() { (void)cudaStreamDestroy(stream); }
-  operator cudaStream_t() const { return stream; }
-};
-
-// Returns whether `flag` is set within five seconds.
-bool comes(const std::atomic<bool>& flag) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+// Returns whether `flag` is set within the limit.
+bool comes(const std::atomic<bool>& flag, std::chrono::milliseconds limit = std::chrono::seconds(5)) {
+  const auto end = std::chrono::steady_clock::now() + limit;
   while (!flag && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   return flag;
 }
@@ -56,6 +50,12 @@ __global__ void writesLate(int* to) {
   if (threadIdx.x == 0) (void)comes(held);
   to[threadIdx.x] = 1;
 }
+__global__ void writesUnlessRead(int* to) {
+  pie::letNextBegin();
+  pie::waitForEarlier();
+  if (threadIdx.x == 0) (void)comes(held, std::chrono::milliseconds(20));
+  to[threadIdx.x] = 1;
+}
 __global__ void waitsInSome(int* values) {
   if (threadIdx.x % 2 == 0) pie::waitForEarlier();
   values[threadIdx.x] = 1;
@@ -69,21 +69,12 @@ void hold(cudaStream_t stream) {
 
 // Runs the launches of `launches`, directly or from a graph.
 template <typename Launches>
-void run(bool graph, const OwnStream& stream, Launches launches) {
-  if (!graph) {
+void run(bool graph, const Stream& stream, Launches launches) {
+  if (graph) {
+    testing::Graph(stream, launches).launch(stream);
+  } else {
     hold(stream);
     launches();
-  } else {
-    cudaGraph_t captured = nullptr;
-    cudaGraphExec_t exec = nullptr;
-    cudaOk(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    launches();
-    cudaOk(cudaStreamEndCapture(stream, &captured));
-    cudaOk(cudaGraphInstantiate(&exec, captured, 0));
-    cudaOk(cudaGraphDestroy(captured));
-    cudaOk(cudaGraphLaunch(exec, stream));
-    cudaOk(cudaStreamSynchronize(stream));
-    cudaOk(cudaGraphExecDestroy(exec));
   }
   cudaOk(cudaStreamSynchronize(stream));
   cudaOk(cudaGetLastError());
@@ -93,7 +84,7 @@ void run(bool graph, const OwnStream& stream, Launches launches) {
 
 TEST("a chained kernel begins while its predecessor runs, and sees its writes after the wait") {
   for (const bool graph : {false, true}) {
-    const OwnStream stream;
+    const Stream stream;
     DeviceArray<int> seen(std::vector<int>{0}), copy(std::vector<int>{0});
     secondIsThere = false;
     run(graph, stream, [&] {
@@ -106,25 +97,33 @@ TEST("a chained kernel begins while its predecessor runs, and sees its writes af
   }
 }
 
-TEST("without a chain, and after work that is no kernel, no kernel begins early") {
-  const OwnStream stream;
-  DeviceArray<int> value(std::vector<int>{0}), copies(std::vector<int>(32, -1));
-  for (const bool between : {false, true}) {
-    held = false;
-    run(false, stream, [&] {
-      const LaunchChain chain(between);
-      LAUNCH_CHAINED(nothing, 1, 32, 0, stream);
-      if (between) cudaOk(cudaMemsetAsync(value.get(), 1, 4, stream));
-      else LAUNCH_CHAINED(nothing, 1, 32, 0, stream);
-      LAUNCH_CHAINED(readsTooSoon, 1, 1, 0, stream, copies.get(), value.get());
-    });
-    CHECK_EQUAL(copies.host()[0], between ? 0x01010101 : 0);
-  }
+TEST("without a chain, no kernel begins early") {
+  const Stream stream;
+  DeviceArray<int> value(std::vector<int>{0}), copy(std::vector<int>{-1});
+  held = false;
+  run(false, stream, [&] {
+    LAUNCH_CHAINED(nothing, 1, 1, 0, stream);
+    LAUNCH_CHAINED(writesUnlessRead, 1, 1, 0, stream, value.get());
+    LAUNCH_CHAINED(readsTooSoon, 1, 1, 0, stream, copy.get(), value.get());
+  });
+  CHECK_EQUAL(copy.host()[0], 1);
+}
+
+TEST("after work that is no kernel, no kernel of a chain begins early") {
+  const Stream stream;
+  DeviceArray<int> value(std::vector<int>{0}), copy(std::vector<int>{-1});
+  run(false, stream, [&] {
+    const LaunchChain chain(true);
+    LAUNCH_CHAINED(nothing, 1, 1, 0, stream);
+    cudaOk(cudaMemsetAsync(value.get(), 1, 4, stream));
+    LAUNCH_CHAINED(readsTooSoon, 1, 1, 0, stream, copy.get(), value.get());
+  });
+  CHECK_EQUAL(copy.host()[0], 0x01010101);
 }
 
 TEST("a long chain over many blocks keeps its order") {
   for (const bool graph : {false, true}) {
-    const OwnStream stream;
+    const Stream stream;
     DeviceArray<int> values(std::vector<int>(7 * 64, 0));
     run(graph, stream, [&] {
       const LaunchChain chain(true);
@@ -135,7 +134,7 @@ TEST("a long chain over many blocks keeps its order") {
 }
 
 TEST("a read before the wait returns the old value") {
-  const OwnStream stream;
+  const Stream stream;
   DeviceArray<int> from(std::vector<int>(32, 0)), to(std::vector<int>(32, -1));
   held = false;
   run(true, stream, [&] {
@@ -149,7 +148,7 @@ TEST("a read before the wait returns the old value") {
 }
 
 TEST("a chained kernel with a thread that has not waited is a fault, even if it began after all other work") {
-  const OwnStream stream;
+  const Stream stream;
   DeviceArray<int> values(std::vector<int>(32, 0));
   emulation::catchFaults(true);
   {
@@ -168,7 +167,7 @@ TEST("a chained kernel with a thread that has not waited is a fault, even if it 
 }
 
 TEST("a failing kernel ends the kernels that wait for it") {
-  const OwnStream stream;
+  const Stream stream;
   DeviceArray<int> values(std::vector<int>(64, 0));
   hold(stream);
   {

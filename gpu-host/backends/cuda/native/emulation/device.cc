@@ -13,24 +13,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
   });
 }
 
-static thread_local int chosen = 0;
-
-cudaError_t cudaGetDevice(int* number) {
-  return api("cudaGetDevice", [&] {
-    *number = chosen;
-    return device().count > 0 ? cudaSuccess : cudaErrorNoDevice;
-  });
-}
 cudaError_t cudaSetDevice(int number) {
   return api("cudaSetDevice", [&] {
     if (device().count == 0) return cudaErrorNoDevice;
-    if (number < 0 || number >= device().count) return cudaErrorInvalidDevice;
-    chosen = number;
-    return cudaSuccess;
+    return number < 0 || number >= device().count ? cudaErrorInvalidDevice : cudaSuccess;
   });
-}
-cudaError_t cudaSetDeviceFlags(unsigned) {
-  return api("cudaSetDeviceFlags", [] { return cudaSuccess; });
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int number) {
   return api("cudaGetDeviceProperties", [&] {
@@ -38,19 +25,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int number) {
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "Emulated device");
     properties->totalGlobalMem = device().memoryBytes;
-    properties->sharedMemPerBlock = 48 << 10;
     properties->sharedMemPerBlockOptin = pie::SHARED_BYTES;
-    properties->sharedMemPerMultiprocessor = pie::MULTIPROCESSOR_SHARED_BYTES;
-    properties->regsPerBlock = 65536;
-    properties->warpSize = 32;
-    properties->maxThreadsPerBlock = 1024;
-    properties->maxThreadsPerMultiProcessor = 2048;
     properties->major = device().capability / 10;
     properties->minor = device().capability % 10;
     properties->multiProcessorCount = device().multiprocessors;
-    properties->l2CacheSize = 50 << 20;
-    properties->memoryBusWidth = 5120;
-    properties->ECCEnabled = 1;
     return cudaSuccess;
   });
 }
@@ -58,26 +36,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
   return api("cudaDeviceGetAttribute", [&] {
     if (number < 0 || number >= device().count) return cudaErrorInvalidDevice;
     switch (attribute) {
-      case cudaDevAttrMaxThreadsPerBlock: *value = 1024; return cudaSuccess;
-      case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; return cudaSuccess;
-      case cudaDevAttrClockRate: *value = 1000000; return cudaSuccess;
       case cudaDevAttrMultiProcessorCount: *value = device().multiprocessors; return cudaSuccess;
       case cudaDevAttrMemoryClockRate: *value = 1000000; return cudaSuccess;
       case cudaDevAttrGlobalMemoryBusWidth: *value = 5120; return cudaSuccess;
-      case cudaDevAttrL2CacheSize: *value = 50 << 20; return cudaSuccess;
       case cudaDevAttrComputeCapabilityMajor: *value = device().capability / 10; return cudaSuccess;
       case cudaDevAttrComputeCapabilityMinor: *value = device().capability % 10; return cudaSuccess;
-      case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = pie::MULTIPROCESSOR_SHARED_BYTES; return cudaSuccess;
       case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = pie::SHARED_BYTES; return cudaSuccess;
     }
     return cudaErrorInvalidValue;
-  });
-}
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  return api("cudaDeviceGetStreamPriorityRange", [&] {
-    *least = 0;
-    *greatest = -5;
-    return cudaSuccess;
   });
 }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }

@@ -85,7 +85,6 @@ void failKernel(int after, cudaError_t error) {
   state().kernelAfter = after;
   state().kernelError = error;
 }
-void loseDevice(cudaError_t error) { lose(error); }
 void restoreDevice() {
   endCaptures();
   std::lock_guard lock(state().mutex);
@@ -194,10 +193,6 @@ cudaError_t cudaGetLastError() {
   const cudaError_t error = lost != cudaSuccess ? lost : emulation::lastError;
   emulation::lastError = cudaSuccess;
   return error;
-}
-cudaError_t cudaPeekAtLastError() {
-  const cudaError_t lost = emulation::lost();
-  return lost != cudaSuccess ? lost : emulation::lastError;
 }
 
 #define ERRORS(entry)                                                                             \

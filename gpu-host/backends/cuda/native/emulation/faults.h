@@ -22,7 +22,6 @@ Device device();
 void failCall(const char* name, cudaError_t error, int after = 0, bool sticky = true);
 // The same for the execution of a kernel, not its launch: as on a GPU, a later call returns the error.
 void failKernel(int after = 0, cudaError_t error = cudaErrorIllegalAddress);
-void loseDevice(cudaError_t error = cudaErrorIllegalAddress);
 // Resets planned failures and the lost state, and ends open captures. Memory and streams are unchanged.
 void restoreDevice();
 

@@ -70,8 +70,6 @@ struct MostUnsigned { static unsigned join(bool first, unsigned all, unsigned v,
 struct LeastSigned { static unsigned join(bool first, unsigned all, unsigned v, unsigned) { return first || int(v) < int(all) ? v : all; } };
 struct MostSigned { static unsigned join(bool first, unsigned all, unsigned v, unsigned) { return first || int(v) > int(all) ? v : all; } };
 struct AndBits { static unsigned join(bool first, unsigned all, unsigned v, unsigned) { return first ? v : all & v; } };
-struct OrBits { static unsigned join(bool, unsigned all, unsigned v, unsigned) { return all | v; } };
-struct XorBits { static unsigned join(bool, unsigned all, unsigned v, unsigned) { return all ^ v; } };
 
 struct MatchOperand {
   uint64_t value;
@@ -145,8 +143,6 @@ EMULATED_REDUCTION(__reduce_min_sync, int, LeastSigned)
 EMULATED_REDUCTION(__reduce_max_sync, unsigned, MostUnsigned)
 EMULATED_REDUCTION(__reduce_max_sync, int, MostSigned)
 EMULATED_REDUCTION(__reduce_and_sync, unsigned, AndBits)
-EMULATED_REDUCTION(__reduce_or_sync, unsigned, OrBits)
-EMULATED_REDUCTION(__reduce_xor_sync, unsigned, XorBits)
 #undef EMULATED_REDUCTION
 
 // Barrier reductions of the block.
@@ -155,17 +151,9 @@ int __syncthreads_and(int predicate, EMULATED_SITE);
 int __syncthreads_or(int predicate, EMULATED_SITE);
 
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __nanosleep(unsigned) {}
 
 #define EMULATED_ATOMIC(T)                                                                          \
   inline T atomicAdd(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }             \
-  inline T atomicSub(T* p, T v) { return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED); }             \
-  inline T atomicAnd(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }             \
-  inline T atomicOr(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }               \
-  inline T atomicXor(T* p, T v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }             \
-  inline T atomicExch(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }           \
   inline T atomicCAS(T* p, T expected, T v) {                                                       \
     __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);       \
     return expected;                                                                                \
@@ -185,25 +173,13 @@ EMULATED_ATOMIC(unsigned)
 EMULATED_ATOMIC(unsigned long long)
 #undef EMULATED_ATOMIC
 
-namespace emulation {
-template <typename T, typename Bits>
-T atomicAddFloating(T* p, T v) {
-  Bits old = __atomic_load_n(reinterpret_cast<Bits*>(p), __ATOMIC_RELAXED);
+inline float atomicAdd(float* p, float v) {
+  auto* const place = reinterpret_cast<uint32_t*>(p);
+  uint32_t old = __atomic_load_n(place, __ATOMIC_RELAXED);
   for (;;) {
-    T sum, before;
-    std::memcpy(&before, &old, sizeof before);
-    sum = before + v;
-    Bits bits;
-    std::memcpy(&bits, &sum, sizeof bits);
-    if (__atomic_compare_exchange_n(reinterpret_cast<Bits*>(p), &old, bits, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return before;
+    const float before = __builtin_bit_cast(float, old);
+    if (__atomic_compare_exchange_n(place, &old, __builtin_bit_cast(uint32_t, before + v), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return before;
   }
-}
-}  // namespace emulation
-inline float atomicAdd(float* p, float v) { return emulation::atomicAddFloating<float, uint32_t>(p, v); }
-inline double atomicAdd(double* p, double v) { return emulation::atomicAddFloating<double, uint64_t>(p, v); }
-inline float atomicExch(float* p, float v) {
-  const uint32_t old = __atomic_exchange_n(reinterpret_cast<uint32_t*>(p), __builtin_bit_cast(uint32_t, v), __ATOMIC_RELAXED);
-  return __builtin_bit_cast(float, old);
 }
 // Wraps around: a value at or past the limit becomes 0.
 inline unsigned atomicInc(unsigned* p, unsigned limit) {
@@ -211,27 +187,8 @@ inline unsigned atomicInc(unsigned* p, unsigned limit) {
   while (!__atomic_compare_exchange_n(p, &old, old >= limit ? 0 : old + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
   return old;
 }
-inline unsigned atomicDec(unsigned* p, unsigned limit) {
-  unsigned old = __atomic_load_n(p, __ATOMIC_RELAXED);
-  while (!__atomic_compare_exchange_n(p, &old, old == 0 || old > limit ? limit : old - 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
-  return old;
-}
 
-#define EMULATED_LOAD(name) \
-  template <typename T>     \
-  inline T name(const T* p) { return *p; }
-EMULATED_LOAD(__ldg)
-EMULATED_LOAD(__ldca)
-EMULATED_LOAD(__ldcg)
-EMULATED_LOAD(__ldcs)
-EMULATED_LOAD(__ldcv)
-EMULATED_LOAD(__ldlu)
-#undef EMULATED_LOAD
-#define EMULATED_STORE(name) \
-  template <typename T>      \
-  inline void name(T* p, T v) { *p = v; }
-EMULATED_STORE(__stwb)
-EMULATED_STORE(__stcg)
-EMULATED_STORE(__stcs)
-EMULATED_STORE(__stwt)
-#undef EMULATED_STORE
+template <typename T>
+T __ldg(const T* p) { return *p; }
+template <typename T>
+T __ldcg(const T* p) { return *p; }

@@ -6,8 +6,6 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // A block runs on one host thread from start to end.
 #define __shared__ static thread_local
-#define __constant__ static

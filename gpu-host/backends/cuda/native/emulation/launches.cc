@@ -1,5 +1,4 @@
-// Launches, and the attributes of kernels.
-#include <algorithm>
+// Launches, and the shared memory that kernels opt into.
 #include "../device/capability.h"
 #include "launch.h"
 #include "stream.h"
@@ -35,28 +34,10 @@ using namespace emulation;
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   return api("cudaFuncSetAttribute", [&] {
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorNotSupported;
     if (value < 0 || value > pie::SHARED_BYTES) return cudaErrorInvalidValue;
     Lock lock(registry().mutex);
     registry().dynamicShared[kernel] = value;
-    return cudaSuccess;
-  });
-}
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
-  return api("cudaFuncGetAttributes", [&] {
-    *attributes = {};
-    Lock lock(registry().mutex);
-    const auto allowed = registry().dynamicShared.find(kernel);
-    attributes->maxThreadsPerBlock = 1024;
-    attributes->maxDynamicSharedSizeBytes = allowed == registry().dynamicShared.end() ? 48 << 10 : allowed->second;
-    return cudaSuccess;
-  });
-}
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads, size_t dynamicShared) {
-  return api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&] {
-    if (threads < 1 || threads > 1024) return cudaErrorInvalidValue;
-    const size_t byShared = (size_t{228} << 10) / (dynamicShared + 1024);
-    *blocks = static_cast<int>(std::min({size_t{32}, size_t{2048} / static_cast<size_t>(threads), byShared}));
     return cudaSuccess;
   });
 }

@@ -20,7 +20,7 @@ constexpr size_t GRANULARITY = 512;
 struct Piece {
   Memory memory;
   size_t bytes;
-  unsigned char* mapping;  // Null: registered memory, which the emulation does not own.
+  unsigned char* mapping;
   size_t mappingBytes;
 };
 
@@ -75,7 +75,7 @@ cudaError_t release(void* pointer, Memory memory) {
   Pieces& all = pieces();
   std::lock_guard lock(all.mutex);
   const auto found = all.all.find(reinterpret_cast<uintptr_t>(pointer));
-  if (found == all.all.end() || found->second.memory != memory || !found->second.mapping) return cudaErrorInvalidValue;
+  if (found == all.all.end() || found->second.memory != memory) return cudaErrorInvalidValue;
   const Piece piece = found->second;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const auto* start = static_cast<const unsigned char*>(pointer);
@@ -215,27 +215,6 @@ cudaError_t cudaFreeHost(void* pointer) {
     return emulation::release(pointer, emulation::Memory::Pinned);
   });
 }
-cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned) {
-  return api("cudaHostRegister", [&] {
-    if (!pointer || bytes == 0) return cudaErrorInvalidValue;
-    bool whole;
-    if (emulation::memoryAt(pointer, bytes, &whole) != emulation::Memory::Unknown) return cudaErrorHostMemoryAlreadyRegistered;
-    std::lock_guard lock(emulation::pieces().mutex);
-    emulation::pieces().all[reinterpret_cast<uintptr_t>(pointer)] = {emulation::Memory::Pinned, bytes, nullptr, 0};
-    return cudaSuccess;
-  });
-}
-cudaError_t cudaHostUnregister(void* pointer) {
-  return api("cudaHostUnregister", [&] {
-    emulation::finishEverything();
-    std::lock_guard lock(emulation::pieces().mutex);
-    auto& all = emulation::pieces().all;
-    const auto found = all.find(reinterpret_cast<uintptr_t>(pointer));
-    if (found == all.end() || found->second.mapping) return cudaErrorHostMemoryNotRegistered;
-    all.erase(found);
-    return cudaSuccess;
-  });
-}
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return api("cudaMemGetInfo", [&] {
     if (emulation::device().count == 0) return cudaErrorNoDevice;
@@ -258,12 +237,6 @@ cudaError_t cudaMemcpy2D(void* to, size_t toPitch, const void* from, size_t from
   return api("cudaMemcpy2D", [&] {
     if (const cudaError_t error = emulation::forbiddenWhileCapturing(); error != cudaSuccess) return error;
     return emulation::start({static_cast<char*>(to), static_cast<const char*>(from), toPitch, fromPitch, width, height, false, false}, kind, nullptr, true);
-  });
-}
-cudaError_t cudaMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t width, size_t height, cudaMemcpyKind kind,
-                              cudaStream_t stream) {
-  return api("cudaMemcpy2DAsync", [&] {
-    return emulation::start({static_cast<char*>(to), static_cast<const char*>(from), toPitch, fromPitch, width, height, false, false}, kind, stream, false);
   });
 }
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {

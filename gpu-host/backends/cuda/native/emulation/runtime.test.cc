@@ -11,6 +11,7 @@
 
 using testing::cudaOk;
 using testing::DeviceArray;
+using testing::Stream;
 
 namespace {
 
@@ -28,12 +29,6 @@ struct Restore {
   }
 };
 
-struct Stream {
-  cudaStream_t stream;
-  explicit Stream(unsigned flags = cudaStreamNonBlocking) { cudaOk(cudaStreamCreateWithFlags(&stream, flags)); }
-  ~Stream() { (void)cudaStreamDestroy(stream); }
-  operator cudaStream_t() const { return stream; }
-};
 struct Event {
   cudaEvent_t event;
   explicit Event(unsigned flags = cudaEventDisableTiming) { cudaOk(cudaEventCreateWithFlags(&event, flags)); }
@@ -259,7 +254,7 @@ TEST("without a device every call fails with a clear error") {
   CHECK_EQUAL(cudaGetDeviceCount(&count), cudaErrorNoDevice);
   CHECK_EQUAL(count, 0);
   CHECK_EQUAL(cudaMalloc(&memory, 100), cudaErrorNoDevice);
-  CHECK_EQUAL(cudaStreamCreate(&stream), cudaErrorNoDevice);
+  CHECK_EQUAL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaErrorNoDevice);
   CHECK_EQUAL(std::string(cudaGetErrorString(cudaErrorNoDevice)), "no CUDA-capable device is detected");
   CHECK_EQUAL(std::string(cudaGetErrorName(cudaErrorNoDevice)), "cudaErrorNoDevice");
 }

@@ -200,6 +200,7 @@ void syncThreads(const Site& site) {
   Fiber& fiber = block.self();
   fiber.state = State::AtBarrier;
   fiber.site = &site;
+  fiber.lanes = 0;
   block.atBarrier++;
   block.checkBarrier();
   block.park(fiber);
@@ -264,25 +265,25 @@ std::string BlockRun::describeWaiting() const {
     }
     if (!found) groups.push_back({&fiber, 1});
   }
-  std::string who;
+  std::string waiting;
   for (size_t i = 0; i < groups.size() && i < 6; i++) {
     const Fiber& fiber = *groups[i].first;
     char line[512];
     std::snprintf(line, sizeof line, "%s %u from thread %u on at %s (%s:%d", i ? ";" : "", groups[i].count, fiber.linear, fiber.site->what, fiber.site->file,
                   fiber.site->line);
-    who += line;
-    if (fiber.state == State::InWarp) std::snprintf(line, sizeof line, ", mask %08x)", fiber.lanes), who += line;
-    else who += ")";
+    waiting += line;
+    if (fiber.state == State::InWarp) std::snprintf(line, sizeof line, ", mask %08x)", fiber.lanes), waiting += line;
+    else waiting += ")";
   }
-  return who;
+  return waiting;
 }
 
 // Called when no fiber can run.
 void BlockRun::reportDeadlock() {
   // Destructors do not run after a fault, so the text must not be on the heap.
-  char who[1536];
-  std::snprintf(who, sizeof who, "%s", describeWaiting().c_str());
-  kernelFault("deadlock: %u of %u threads have ended, the rest wait for each other:%s", threads - alive, threads, who);
+  char waiting[1536];
+  std::snprintf(waiting, sizeof waiting, "%s", describeWaiting().c_str());
+  kernelFault("deadlock: %u of %u threads have ended, the rest wait for each other:%s", threads - alive, threads, waiting);
 }
 
 unsigned char* dynamicShared() { return current->block->shared; }

@@ -1,7 +1,7 @@
 // CUDA threads as fibers: a block runs on one host thread, and a CUDA thread runs until it waits.
 #pragma once
 #include <cstdint>
-// Included before the macros below, because it has members with those names.
+// Included before the macros below, because runtime.h has members with their names.
 #include "runtime.h"
 #include "vectors.h"
 

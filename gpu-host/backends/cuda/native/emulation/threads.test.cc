@@ -127,9 +127,11 @@ __global__ void atomics(unsigned* counts, float* sum, int* most, int* least) {
 }
 
 __global__ void divergentBarrier() {
-  if (threadIdx.x < 32) __syncthreads();
-  else
+  if (threadIdx.x < 32) {
     __syncthreads();
+  } else {
+    __syncthreads();
+  }
 }
 __global__ void someEndEarly(int* out) {
   if (threadIdx.x >= 40) return;
@@ -140,6 +142,11 @@ __global__ void laneMissing() {
   if (threadIdx.x == 3) __syncthreads();
   (void)__shfl_xor_sync(~0u, 1, 1);
   __syncthreads();
+}
+__global__ void halvesThenBarrier() {
+  (void)__shfl_xor_sync(threadIdx.x < 16 ? 0x0000ffffu : 0xffff0000u, 1, 1);
+  if (threadIdx.x < 31) __syncthreads();
+  else (void)__shfl_xor_sync(~0u, 1, 1);
 }
 __global__ void notInMask() { (void)__shfl_sync(0xfffffffeu, 1, 1); }
 __global__ void pastShared(int bytes) {
@@ -289,6 +296,10 @@ TEST("a deadlock is a fault that names the waiting threads and their places") {
   CHECK(contains(fault, "laneMissing"));
   CHECK(contains(fault, "31 from thread"));
   CHECK(contains(fault, "1 from thread 3 on at __syncthreads"));
+}
+
+TEST("a deadlock lists threads at one barrier together, whatever lanes they waited for before") {
+  CHECK(contains(faultOf([] { LAUNCH(halvesThenBarrier, 1, 32, 0, 0); }), " 31 from thread 0 on at __syncthreads"));
 }
 
 TEST("a lane outside its own mask is a fault") {

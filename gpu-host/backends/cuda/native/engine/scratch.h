@@ -1,4 +1,4 @@
-// Working memory of the steps: a single set, because steps run one after another on one stream.
+// Working memory of the steps. All steps share it, because they run one after another on one stream.
 #pragma once
 #include "../kernels/attention.h"
 #include "../kernels/linear.h"
@@ -9,24 +9,24 @@ namespace pie {
 
 template <typename T>
 struct Scratch {
-  float* residual = nullptr;    // rows × hidden
+  float* residual = nullptr;    // rows × hidden. Always float: bf16 would round the sum of all layers anew in each.
   T* normed = nullptr;          // rows × hidden
-  T* delta = nullptr;           // rows × hidden: a block's addition to the residual stream.
-  T* qkv = nullptr;             // rows × qkvWidth
-  T* queries = nullptr;         // rows × queryWidth
+  T* delta = nullptr;           // rows × hidden: a block's output. The next norm adds it to `residual`, so that the addition needs no launch.
+  T* qkv = nullptr;             // rows × qkvWidth. After the last attention: the residual of the rows whose outputs are wanted (layers.cu).
+  T* queries = nullptr;         // rows × queryWidth. After the last attention: what `attended` has of these rows.
   T* attended = nullptr;        // rows × queryWidth
   T* activated = nullptr;       // rows × intermediate
-  T* states = nullptr;          // rows × hidden: normalised rows for the head.
-  float2* rotation = nullptr;   // rows × headDim / 2
-  float2* statistics = nullptr; // rows × heads
-  double* frequencies = nullptr;
+  T* states = nullptr;          // The larger of rows and HEAD_ROWS × hidden: the head's inputs, also those of callers (side.cu).
+  float2* rotation = nullptr;   // rows × headDim / 2. All layers use the angles of one computation.
+  float2* statistics = nullptr; // rows × heads: of attention, for the attention that each key received.
+  double* frequencies = nullptr;  // headDim / 2. In float, the angle at position 131,072 would be wrong by up to 0.008.
   float* partials = nullptr;    // Of attention.
-  int* counters = nullptr;
+  int* counters = nullptr;      // Of attention. Zeroed at start; each launch leaves them zero, so that none needs to clear them.
   float* workspace = nullptr;   // Of products.
   size_t workspaceBytes = 0;
   void* headWorkspace = nullptr;
-  // Holds one of these at a time: logits of HEAD_ROWS rows; rows × 2 intermediate of T, the separate gate and up (adapters); slots being copied;
-  // weights being quantised (at start).
+  // Memory of four uses that never coincide: the logits of HEAD_ROWS rows; rows × 2 intermediate of T, gate and up apart, where adapters change them;
+  // slots being copied; at start, weights being quantised.
   void* wide = nullptr;
   size_t wideBytes = 0;
 

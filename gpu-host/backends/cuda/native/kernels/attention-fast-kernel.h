@@ -20,7 +20,7 @@ __device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, con
   const int warpRow = V::FEW ? 0 : warp * V::WARP_ROWS, warpKey = V::FEW ? warp * V::KEYS : 0;
   bf16* const stages = shared + V::ROWS * V::HEAD_DIM;
   TileLoader<V> loader, ahead[V::STAGES - 1];
-  // The words that say which tiles are seen are read through L1.
+  // The words that say which tiles are visible are read through L1, so only after the wait.
   if (item.tileWord >= 0) wait();
 #pragma unroll
   for (int s = 0; s < V::STAGES - 1; s++) ahead[s].seek(item, a, s == 0 ? item.firstTile : ahead[s - 1].tile + 1);
@@ -52,9 +52,9 @@ __device__ __forceinline__ void attendTiles(WarpRows<V>& rows, bf16* shared, con
     }
     commitCopies();
     const int firstKey = tile * TILE + warpKey;
-    // `allHidden`: the first key that no row of the warp sees. The condition on hideKeys tests the first key that some row does not see.
-    const int allHidden = item.maskWord >= 0 ? item.keys : item.context + inputs[V::WARP_ROWS - 1] + 1;
-    if (firstKey < allHidden && warpRow < item.rows) {
+    // The last row of a warp sees the most keys, the first row the fewest.
+    const int visibleEnd = item.maskWord >= 0 ? item.keys : item.context + inputs[V::WARP_ROWS - 1] + 1;
+    if (firstKey < visibleEnd && warpRow < item.rows) {
       const bf16* queries = shared + warpRow * V::HEAD_DIM;
       const auto* keys = reinterpret_cast<const typename V::Kv*>(stages + stage * V::STAGE) + warpKey * V::HEAD_DIM;
       Scores<V> scores;

@@ -36,7 +36,7 @@ __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run
   __shared__ int next;
   int index = static_cast<int>(blockIdx.x);
   if (index >= __ldcg(tables.itemCount)) index = -1;
-  // Thread 0: no item is left for this block. Not read from `next`, because the compiler lets all threads load that, amid thread 0's store.
+  // True in thread 0 if no item is left for this block. Not read from `next`: the compiler would let all threads load `next` amid thread 0's store.
   bool ends = false;
   while (index >= 0) {
     if (threadIdx.x < sizeof(AttentionItem) / sizeof(int4))

@@ -3,6 +3,7 @@
 #include "attention-tile.h"
 #include "attention-tile8.h"
 #include "kv-rows.h"
+#include "vectors.h"
 
 namespace pie::attention {
 
@@ -85,12 +86,11 @@ __device__ __forceinline__ void loadHalfQueries(bf16* shared, const bf16* querie
       const bf16* from = queries + headRow(item, a, row) * V::HEAD_DIM + piece * 16;
 #pragma unroll
       for (int part = 0; part < 2; part++) {
-        float values[8];
-        widen8(values, loadKept16(from + 8 * part));
+        Eight x = widenEight(loadKept16(from + 8 * part));
 #pragma unroll
-        for (int k = 0; k < 8; k++) values[k] = fminf(fmaxf(values[k], -MOST), MOST);
+        for (int k = 0; k < EIGHT; k++) x.values[k] = fminf(fmaxf(x.values[k], -MOST), MOST);
 #pragma unroll
-        for (int k = 0; k < 4; k++) pairs[4 * part + k] = packedHalves(values[2 * k], values[2 * k + 1]);
+        for (int k = 0; k < EIGHT / 2; k++) pairs[4 * part + k] = packedHalves(x.values[2 * k], x.values[2 * k + 1]);
       }
     }
 #pragma unroll

@@ -35,14 +35,14 @@ int leastTiles(int rows) { return std::max(2, rows / 16); }
 // A range of packed rows with all their keys: rows of one sequence, or of all sequences of a run with the keys that they share. Every KV head has the
 // same strands.
 struct Strand {
-  int sequence;  // Whose slots are read: of a run, any of its sequences.
+  int sequence;  // The sequence whose slots are read: of a run, any of its sequences.
   int firstRow, rows;
   int firstTile, endTile;
   int visible;      // Tiles in [firstTile, endTile) that some row sees.
   int tileWord;     // Offset of the strand's visibility bits in tileWords, or -1 if all its tiles are visible.
   int run = -1;     // The run, or the innermost run that has the sequence's earlier tiles.
-  int members = 0;  // Number of sequences of a run's strand, 0 for others; the first one's place in the order follows.
-  int firstMember = 0;
+  int members = 0;  // Number of sequences of a run's strand; 0 for other strands.
+  int firstMember = 0;  // Place of the first of them in the order.
   int copies = 1;   // A run of many sequences is computed in several items per part, of at most `rows` rows each.
   int parts = 1;
 
@@ -149,8 +149,8 @@ bool fits(const std::vector<Strand>& strands, const Sizes& sizes) {
   return parts <= sizes.mostParts() && rows <= sizes.mostPartialRows();
 }
 
-// The fewer rows an item has, the shorter its parts may be: halves the rows of an item while parts of the least length would leave blocks idle, down to
-// 32, below which an item takes no less time, and to two sequences.
+// Items of fewer rows may have shorter parts. So this halves an item's rows while parts of the least length would leave blocks idle, down to two
+// sequences and to 32 rows, below which an item takes no less time.
 Strand strandOf(const SharedRun& run, int index, int sequence, const Sizes& sizes) {
   Strand strand{sequence, 0, 0, run.firstTile, run.endTile, run.endTile - run.firstTile, -1, index, run.count, run.first};
   for (int most = FAST_ROWS;; most /= 2) {
@@ -236,7 +236,7 @@ Sharing findSharing(const AttentionSequence* sequences, int count, const int* co
   return found;
 }
 
-// By run: the number of parts of it and of the runs around it.
+// By run: the number of its parts and of those of the runs around it.
 std::vector<int> partsUpTo(const std::vector<SharedRun>& runs, const std::vector<Strand>& strands) {
   std::vector<int> parts(runs.size());
   for (const Strand& strand : strands)

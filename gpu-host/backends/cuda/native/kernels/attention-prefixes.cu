@@ -35,7 +35,7 @@ class PrefixTree {
     int agreeing;  // Leading tiles in which it agrees with the leader.
   };
 
-  // The others part from the leader, the first of `members`, one after another.
+  // Adds the runs of the leader, the first of `members`, from which the others part one after another.
   void follow(int first, const std::vector<Member>& members, int tile, int parent, int partings) {
     for (int count = static_cast<int>(members.size()); count > 1;) {
       const int end = members[count - 1].agreeing;

@@ -1,6 +1,7 @@
 // Attention received per key: a second pass over the scores that uses the row statistics of the first pass.
 #include "attention-item.h"
 #include "kv-rows.h"
+#include "vectors.h"
 
 namespace pie {
 
@@ -56,7 +57,7 @@ void launchReceived(float* received, const T* queries, KvLayer<K> layer, const A
   item.queryRow = sequence.firstRow, item.rows = sequence.rows * a.group, item.firstKey = sequence.firstKey, item.keys = sequence.keys;
   item.context = sequence.keys - sequence.rows, item.maskWord = sequence.maskWord, item.maskStride = sequence.maskStride;
   const size_t keysBytes = KEYS * (shape.headDim + 1) * sizeof(float), sumsBytes = 32 * WARPS * sizeof(float);
-  LAUNCH((sumReceived<T, K>), (sequence.keys + KEYS - 1) / KEYS, 32 * WARPS, keysBytes > sumsBytes ? keysBytes : sumsBytes, stream, received, queries, layer, item,
+  LAUNCH((sumReceived<T, K>), divideUp(sequence.keys, KEYS), 32 * WARPS, keysBytes > sumsBytes ? keysBytes : sumsBytes, stream, received, queries, layer, item,
          slots, mask, statistics, a, shape.kvHeads);
 }
 

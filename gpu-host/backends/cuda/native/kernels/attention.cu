@@ -4,6 +4,7 @@
 #include "attention-fast.h"
 #include "attention-item.h"
 #include "kv-rows.h"
+#include "vectors.h"
 
 namespace pie {
 
@@ -13,15 +14,6 @@ namespace {
 
 constexpr int WARPS = THREADS / 32;
 constexpr int BLOCKS_PER_MULTIPROCESSOR = 2;
-
-__device__ float laneSum(float v) {
-  for (int bits = 16; bits > 0; bits /= 2) v += __shfl_xor_sync(ALL_LANES, v, bits);
-  return v;
-}
-__device__ float laneMax(float v) {
-  for (int bits = 16; bits > 0; bits /= 2) v = fmaxf(v, __shfl_xor_sync(ALL_LANES, v, bits));
-  return v;
-}
 
 // A warp's state for its current row.
 struct WarpRow {
@@ -57,7 +49,7 @@ __device__ void addKeys(WarpRow& row, const KvLayer<K>& layer, const AttentionIt
     const KvRow<K> key = keysOf(layer, slot, item.kvHead, a.headDim);
     score = product(row.query, key, a.headDim);
   }
-  const float largest = fmaxf(row.largest, laneMax(score)), earlier = exp2f(row.largest - largest), power = seen ? exp2f(score - largest) : 0;
+  const float largest = fmaxf(row.largest, warpMax(score)), earlier = exp2f(row.largest - largest), power = seen ? exp2f(score - largest) : 0;
   row.largest = largest;
   row.total = row.total * earlier + power;
   row.powers[lane] = power;
@@ -96,7 +88,7 @@ __global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queri
           if (visible != 0) addKeys(row, layer, item, a, visible, 32 * word);
         }
       }
-      const float total = laneSum(row.total);
+      const float total = warpSum(row.total);
       if (item.parts > 1) {
         float* partial = partialRow(item, a, r);
         for (int i = lane; i < a.headDim; i += 32) partial[i] = row.sum[i];

@@ -44,8 +44,8 @@ struct alignas(16) AttentionItem {
   int firstPartial;  // Part q writes its partial results to rows firstPartial + q × rows and following.
   int merge;         // Counter by which the last block to finish a part is found; that block merges all parts in order.
 };
-// As `merge`: the rows are those of rows / group sequences of one input each, which see the same slots in these tiles: those of the item's sequence. Their
-// AttentionMembers begin at `firstPartial`, and take the place of queryRow, parts (2 here), firstPartial and merge.
+// Value of `merge` in an item of rows / group sequences. Each has one input, and in these tiles the same slots as the item's sequence. `firstPartial` is
+// the index of their first AttentionMember; the members replace queryRow, parts (2 here), firstPartial and merge.
 constexpr int ATTENTION_SHARED = -2;
 
 // A sequence of one input with shared keys. Its parts are those of the shared keys, then those of its own keys, whose items have the same fields.

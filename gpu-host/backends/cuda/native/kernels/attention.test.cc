@@ -125,19 +125,16 @@ TEST("attention: a captured launch serves any step its tables hold") {
   AttentionTables tables;
   tables.items = items, tables.itemCount = itemCount, tables.slots = slots, tables.mask = mask, tables.tileWords = tileWords;
   tables.members = members, tables.partials = partials, tables.counters = counters;
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t launch;
-  testing::cudaOk(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const testing::Stream stream;
+  const auto launch = [&] {
+    launchAttention<bf16>(out, queries, kvLayer(pool.get(), shape), tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
+  };
   // Launch once directly, with zero items: CUDA loads a kernel lazily at its first launch, which a capture may not allow.
   itemCount.set({0});
   testing::cudaOk(cudaDeviceSynchronize());
-  launchAttention<bf16>(out, queries, kvLayer(pool.get(), shape), tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
+  launch();
   testing::cudaOk(cudaStreamSynchronize(stream));
-  testing::cudaOk(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  launchAttention<bf16>(out, queries, kvLayer(pool.get(), shape), tables, shape, attentionBlocks(shape, multiprocessors, true), stream);
-  testing::cudaOk(cudaStreamEndCapture(stream, &graph));
-  testing::cudaOk(cudaGraphInstantiate(&launch, graph, 0));
+  const testing::Graph graph(stream, launch);
   for (const int which : {0, 2, 1, 2, 0}) {
     const Step<bf16>& step = steps[which];
     const AttentionPlan plan = planAttention(step.sequences.data(), 3, step.mask.data(), shape, multiprocessors, true, listsOf(step).data());
@@ -145,13 +142,10 @@ TEST("attention: a captured launch serves any step its tables hold") {
     pool.set(step.pool), queries.set(step.queries), items.set(plan.items), itemCount.set({static_cast<int>(plan.items.size())});
     slots.set(step.slots), mask.set(step.mask), tileWords.set(plan.tileWords), members.set(plan.members), out.set(std::vector<bf16>(out.size(), static_cast<bf16>(NAN)));
     testing::cudaOk(cudaDeviceSynchronize());
-    testing::cudaOk(cudaGraphLaunch(launch, stream));
+    graph.launch(stream);
     const std::vector<double> expected = oracle(step).out;
     CHECK_CLOSE(worstRow(out.host(), expected, 64), 0, BOUND<bf16>);
   }
-  testing::cudaOk(cudaGraphExecDestroy(launch));
-  testing::cudaOk(cudaGraphDestroy(graph));
-  testing::cudaOk(cudaStreamDestroy(stream));
 }
 
 TEST("attention: scores of any size, and an empty step") {

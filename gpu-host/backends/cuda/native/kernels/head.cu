@@ -149,9 +149,8 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   if (a.results.picked) a.results.picked[row] = nothing ? 0 : a.results.tokens[wanted.firstResult + place];
 }
 
-constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
-size_t sliceBytes(int rows, int vocabulary) { return aligned(sizeof(SliceResult) * rows * divideUp(vocabulary, SLICE)); }
-size_t groupBytes(int rows, int vocabulary) { return aligned(sizeof(uint32_t) * rows * divideUp(vocabulary, GROUP)); }
+size_t sliceBytes(int rows, int vocabulary) { return aligned256(sizeof(SliceResult) * rows * divideUp(vocabulary, SLICE)); }
+size_t groupBytes(int rows, int vocabulary) { return aligned256(sizeof(uint32_t) * rows * divideUp(vocabulary, GROUP)); }
 
 }  // namespace
 

@@ -15,10 +15,13 @@ struct HeadRow {
 
 // Changes of a row's logits before anything else is computed from them: biases, and penalties for tokens that the text has chosen.
 struct HeadChange {
-  int firstWord;    // Its `count` distinct tokens among the words, with CHOSEN_TOKEN set if the text has chosen the token; then `count` floats, each added
-  int count;        // to the token's logit.
-  int picked;       // Index of the row's input among the picked tokens of the previous step, or -1. The text has chosen that token once more: its logit
-  float frequency;  // loses `frequency`, and `presence` if the list does not mark it as chosen.
+  // First word of a list: `count` distinct tokens, marked with CHOSEN_TOKEN if the text already has them, then the floats to add to their logits.
+  int firstWord;
+  int count;
+  // Index of the row's input among the picked tokens of the previous step, or -1. The logit of that token loses `frequency`, and `presence` unless the
+  // list marks the token with CHOSEN_TOKEN.
+  int picked;
+  float frequency;
   float presence;
 };
 constexpr uint32_t CHOSEN_TOKEN = 0x80000000;
@@ -43,8 +46,7 @@ struct HeadResults {
 constexpr int MAX_TOP_K = 2048;
 // Largest vocabulary: a token id occupies 18 bits of the sort keys.
 constexpr int MAX_VOCABULARY = 1 << 18;
-// The drawn place of a row that has NaN logits and no logit above -Infinity, whose first log-probability is NaN; and of a row whose changes leave no
-// token.
+// The drawn place of a row without a token to draw: its logits are NaN or -Infinity (then its first log-probability is NaN), or its changes ban all.
 constexpr uint32_t NOTHING_DRAWN = 0xffffffff;
 
 // Changes the logits of rows that have changes. A logit takes one rounded addition, and one rounded subtraction if its token was picked.

@@ -5,22 +5,12 @@
 #include "rows.h"
 
 using namespace pie;
+using kvTesting::frequenciesOf;
+using kvTesting::shapeOf;
 using testing::DeviceArray;
 using testing::Random;
 
 namespace {
-
-ModelShape shapeOf(int heads, int kvHeads, int headDim, int layers = 1) {
-  ModelShape shape;
-  shape.heads = heads, shape.kvHeads = kvHeads, shape.headDim = headDim, shape.layers = layers, shape.rmsEpsilon = 1e-5f;
-  return shape;
-}
-
-std::vector<double> frequenciesOf(int headDim) {
-  std::vector<double> frequencies;
-  for (int i = 0; i < headDim / 2; i++) frequencies.push_back(std::pow(10000.0, -2.0 * i / headDim));
-  return frequencies;
-}
 
 void turn(double* head, int headDim, double position) {
   const std::vector<double> frequencies = frequenciesOf(headDim);

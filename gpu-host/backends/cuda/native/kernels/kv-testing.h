@@ -1,4 +1,4 @@
-// Test helpers: pools of slots on the host and their values in double. The float8 encoder follows the format's definition literally.
+// Test helpers: shapes, rotations, pools of slots on the host and their values in double. The float8 encoder follows the format's definition literally.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -8,6 +8,18 @@
 #include "types.h"
 
 namespace pie::kvTesting {
+
+inline ModelShape shapeOf(int heads, int kvHeads, int headDim, int layers = 1) {
+  ModelShape shape;
+  shape.heads = heads, shape.kvHeads = kvHeads, shape.headDim = headDim, shape.layers = layers, shape.rmsEpsilon = 1e-5f;
+  return shape;
+}
+
+inline std::vector<double> frequenciesOf(int headDim) {
+  std::vector<double> frequencies;
+  for (int i = 0; i < headDim / 2; i++) frequencies.push_back(std::pow(10000.0, -2.0 * i / headDim));
+  return frequencies;
+}
 
 inline double meaningOfFloat8(int code) {
   const int exponent = code >> 3 & 15, fraction = code & 7;

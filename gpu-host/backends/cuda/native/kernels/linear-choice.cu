@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include "vectors.h"
 
 namespace pie {
 namespace {
@@ -27,8 +28,6 @@ constexpr double BLOCK_LATENCY = 5e-7;        // Reduction within a block.
 constexpr int STREAMING_WARPS = 12;
 constexpr int VECTOR_STEP = 256;
 
-constexpr int ceilDiv(int a, int b) { return (a + b - 1) / b; }
-
 // Instructions per lane and weight, counted in nvcc 13.0's output. At 3.0 TB/s there is time for 19 instructions per weight of 16 bits, 10 of 8 bits
 // and 5 of 4 bits.
 double skinnyInstructions(const LinearProblem& problem) { return problem.weightBits == 16 ? 2.5 : 3.5; }
@@ -44,9 +43,9 @@ LinearSchedule layOut(const LinearProblem& problem, int tile, int blocks) {
   const LinearTile& size = LINEAR_TILES[tile];
   LinearSchedule schedule;
   schedule.tile = tile;
-  schedule.rowTiles = ceilDiv(problem.rows, size.rows);
-  schedule.tiles = schedule.rowTiles * ceilDiv(problem.outputs, size.outputs);
-  schedule.depth = ceilDiv(problem.inputs, LINEAR_DEPTH);
+  schedule.rowTiles = divideUp(problem.rows, size.rows);
+  schedule.tiles = schedule.rowTiles * divideUp(problem.outputs, size.outputs);
+  schedule.depth = divideUp(problem.inputs, LINEAR_DEPTH);
   schedule.blocks = std::max(1, std::min(blocks, schedule.tiles * schedule.depth));
   const int left = schedule.tiles % schedule.blocks;
   // The last, partial wave is split together with one full wave, so that every block's run is long enough to be worth starting.
@@ -71,7 +70,7 @@ bool fits(const LinearProblem& problem, const LinearSchedule& schedule) {
 }
 
 int vectorSplits(const LinearProblem& problem) {
-  const int pairs = ceilDiv(problem.outputs, 2);
+  const int pairs = divideUp(problem.outputs, 2);
   int splits = 1;
   const int step = VECTOR_STEP * 16 / problem.weightBits;
   while (splits < 8 && pairs * splits < STREAMING_WARPS * problem.multiprocessors && problem.inputs / (step * splits * 2) >= 2) splits *= 2;
@@ -95,7 +94,7 @@ size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors) {
   }
   // The workspace serves either partial tiles, or cuBLASLt's intermediate result for SwiGLU and its own workspace.
   const size_t cublas = LINEAR_COUNTERS * sizeof(unsigned) + static_cast<size_t>(maxRows) * maxOutputs * 2 + 512 + CUBLAS_WORKSPACE_BYTES;
-  return (std::max(most, cublas) + 255) / 256 * 256;
+  return aligned256(std::max(most, cublas));
 }
 
 double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) {
@@ -104,11 +103,12 @@ double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) 
   const double iterations = static_cast<double>(schedule.tiles) * schedule.depth;
   const double weightBytes = static_cast<double>(problem.outputs) * problem.inputs * bytesPerWeight(problem);
   const int wholeTiles = schedule.tiles - schedule.splitTiles;
-  const double ofOneBlock = ceilDiv(wholeTiles, schedule.blocks) * static_cast<double>(schedule.depth) +
-                            static_cast<double>(ceilDiv(schedule.splitTiles * schedule.depth, schedule.blocks));
-  const double ofOneProcessor = ofOneBlock * ceilDiv(schedule.blocks, problem.multiprocessors);
+  const double ofOneBlock = divideUp(wholeTiles, schedule.blocks) * static_cast<double>(schedule.depth) +
+                            static_cast<double>(divideUp(schedule.splitTiles * schedule.depth, schedule.blocks));
+  const double ofOneProcessor = ofOneBlock * divideUp(schedule.blocks, problem.multiprocessors);
   const double underWay = static_cast<double>(schedule.blocks) * (size.stages - 1) * size.outputs * LINEAR_DEPTH * bytesPerWeight(problem);
-  const double memory = weightBytes / std::min((narrow ? NARROW_TILE_MEMORY_SHARE : TILE_MEMORY_SHARE) * problem.memoryRate, underWay / MEMORY_LATENCY);
+  const double memoryShare = narrow ? NARROW_TILE_MEMORY_SHARE : TILE_MEMORY_SHARE;
+  const double memory = weightBytes / std::min(memoryShare * problem.memoryRate, underWay / MEMORY_LATENCY);
   const double stageBytes = size.stageBytes(problem.weightBits);
   const double cache = std::max(iterations * stageBytes / CACHE_RATE, ofOneProcessor * stageBytes / CACHE_RATE_OF_ONE);
   const double rate = (size.rows * size.outputs >= 128 * 128 ? MATRIX_RATE : SMALL_TILE_RATE) / problem.multiprocessors;
@@ -126,7 +126,7 @@ double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) 
 
 double skinnyCost(const LinearProblem& problem, int columns) {
   const bool narrow = problem.weightBits < 16;
-  const int blocks = ceilDiv(problem.outputs, 8 * columns), rows = ceilDiv(problem.rows, 8) * 8, waves = ceilDiv(blocks, problem.multiprocessors);
+  const int blocks = divideUp(problem.outputs, 8 * columns), rows = divideUp(problem.rows, 8) * 8, waves = divideUp(blocks, problem.multiprocessors);
   const double blockBytes = (8.0 * columns * bytesPerWeight(problem) + rows * 2) * problem.inputs;
   const double cache = std::max(blocks * blockBytes / (narrow ? NARROW_CACHE_RATE : CACHE_RATE),
                                 waves * blockBytes / (narrow ? NARROW_RATE_OF_ONE : CACHE_RATE_OF_ONE));

@@ -185,14 +185,19 @@ struct Product {
   }
 };
 
+struct Context : LinearContext {
+  const DeviceArray<float> memory{linearWorkspaceBytes(256, 64, 2) / sizeof(float)};
+  Context() {
+    testing::cudaOk(cudaMemset(memory, 0, LINEAR_COUNTERS * sizeof(unsigned)));
+    testing::cudaOk(cudaDeviceSynchronize());
+    workspace = memory, workspaceBytes = memory.size() * sizeof(float), multiprocessors = 2;
+  }
+};
+
 }  // namespace
 
 TEST("cublas: every epilogue, plans are cached, every object is destroyed") {
-  const DeviceArray<float> workspace(linearWorkspaceBytes(256, 64, 2) / sizeof(float));
-  testing::cudaOk(cudaMemset(workspace, 0, LINEAR_COUNTERS * sizeof(unsigned)));
-  testing::cudaOk(cudaDeviceSynchronize());
-  LinearContext context;
-  context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 2;
+  Context context;
   context.cublas = open();
   REQUIRE(context.cublas);
   const Product product;
@@ -207,11 +212,7 @@ TEST("cublas: every epilogue, plans are cached, every object is destroyed") {
 }
 
 TEST("cublas: a library without an algorithm, or whose algorithm needs too much workspace") {
-  const DeviceArray<float> workspace(linearWorkspaceBytes(256, 64, 2) / sizeof(float));
-  testing::cudaOk(cudaMemset(workspace, 0, LINEAR_COUNTERS * sizeof(unsigned)));
-  testing::cudaOk(cudaDeviceSynchronize());
-  LinearContext context;
-  context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 2;
+  Context context;
   const Product product;
   for (const bool knowsAny : {false, true}) {
     context.cublas = open();
@@ -219,7 +220,7 @@ TEST("cublas: a library without an algorithm, or whose algorithm needs too much 
     product.checkAll(context);
     context.workspaceBytes = 100000;
     product.checkAll(context);
-    context.workspaceBytes = workspace.size() * sizeof(float);
+    context.workspaceBytes = context.memory.size() * sizeof(float);
     CHECK_EQUAL(library.products, 0);
     closeCublasLt(context.cublas);
     CHECK_EQUAL(library.objects, 0);
@@ -227,11 +228,7 @@ TEST("cublas: a library without an algorithm, or whose algorithm needs too much 
 }
 
 TEST("cublas: nearby row counts share an algorithm, and each has its own layout") {
-  const DeviceArray<float> workspace(linearWorkspaceBytes(256, 64, 2) / sizeof(float));
-  testing::cudaOk(cudaMemset(workspace, 0, LINEAR_COUNTERS * sizeof(unsigned)));
-  testing::cudaOk(cudaDeviceSynchronize());
-  LinearContext context;
-  context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 2;
+  Context context;
   context.cublas = open();
   REQUIRE(context.cublas);
   const Product product;

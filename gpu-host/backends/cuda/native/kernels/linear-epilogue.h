@@ -18,12 +18,10 @@ struct LinearOutput {
   bool vectors;  // Runs of values can be stored and loaded as vectors; `outputs` is a multiple of the run.
 };
 
-inline bool isAligned(const void* pointer, size_t bytes = 16) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
-
 // For kernels that finish runs of `run` outputs.
 template <typename T>
 LinearOutput<T> linearOutput(void* y, size_t yStride, const T* bias, const float* scales, int rows, int outputs, Epilogue epilogue, int run) {
-  const bool vectors = outputs % run == 0 && isAligned(y) && yStride % 8 == 0 && isAligned(bias) && isAligned(scales);
+  const bool vectors = outputs % run == 0 && yStride % 8 == 0 && areAligned(y, bias, scales);
   return {y, yStride, bias, scales, rows, outputs, epilogue, vectors};
 }
 
@@ -36,8 +34,6 @@ __device__ __forceinline__ float swiGlu(float gate, float up) {
   }
 }
 
-__device__ __forceinline__ float lowFloat(uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float highFloat(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 template <typename T>
 __device__ __forceinline__ T narrowed(float value) {
   if constexpr (sizeof(T) == 2) {

@@ -31,8 +31,7 @@ __global__ void __launch_bounds__(THREADS) finishSums(LinearOutput<bf16> to, con
 
 template <int N, typename S>
 void launch(const LinearOutput<bf16>& to, const S* sums, size_t stride, cudaStream_t stream) {
-  constexpr int PER_BLOCK = THREADS * N;
-  const dim3 grid((to.outputs + PER_BLOCK - 1) / PER_BLOCK, to.rows < 65535 ? to.rows : 65535);
+  const dim3 grid(divideUp(to.outputs, THREADS * N), to.rows < 65535 ? to.rows : 65535);
   LAUNCH_CHAINED((finishSums<N, S>), grid, THREADS, 0, stream, to, sums, stride);
 }
 
@@ -41,7 +40,7 @@ void launch(const LinearOutput<bf16>& to, const S* sums, size_t stride, cudaStre
 template <typename S>
 void launchFinish(const LinearOutput<bf16>& to, const S* sums, size_t stride, cudaStream_t stream) {
   constexpr int N = 16;
-  if (to.vectors && to.outputs % N == 0 && stride % 8 == 0 && isAligned(sums)) {
+  if (to.vectors && to.outputs % N == 0 && stride % 8 == 0 && areAligned(sums)) {
     launch<N>(to, sums, stride, stream);
   } else {
     launch<2>(to, sums, stride, stream);

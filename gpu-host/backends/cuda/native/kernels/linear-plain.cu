@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(OUTPUTS * LANES)
 template <typename T, typename W>
 void launchLinearPlain(const LinearOutput<T>& to, const LinearLines<W>& lines, const T* x, size_t xStride, int inputs, cudaStream_t stream) {
   constexpr int N = Chunk<T>::VALUES;
-  const bool vectors = inputs % N == 0 && xStride % N == 0 && isAligned(x) && isAligned(lines.values);
+  const bool vectors = inputs % N == 0 && xStride % N == 0 && areAligned(x, lines.values);
   const size_t width = to.epilogue == Epilogue::Wide ? sizeof(float) : sizeof(T);
   // The grid's y dimension is limited to 65,535 blocks.
   constexpr int MOST_ROWS = 65535 * ROWS;
@@ -108,7 +108,7 @@ void launchLinearPlain(const LinearOutput<T>& to, const LinearLines<W>& lines, c
     LinearOutput<T> part = to;
     part.rows = to.rows - first < MOST_ROWS ? to.rows - first : MOST_ROWS;
     part.y = static_cast<std::byte*>(to.y) + first * to.stride * width;
-    const dim3 grid((to.outputs + OUTPUTS - 1) / OUTPUTS, (part.rows + ROWS - 1) / ROWS);
+    const dim3 grid(divideUp(to.outputs, OUTPUTS), divideUp(part.rows, ROWS));
     LAUNCH_CHAINED((plainProduct<T, W>), grid, OUTPUTS * LANES, 0, stream, part, lines, x + first * xStride, xStride, inputs, vectors);
   }
 }

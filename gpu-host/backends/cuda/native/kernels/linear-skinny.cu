@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
     for (int u = 0; u < UNROLL; u++) {
 #pragma unroll
       for (int i = 0; i < Loaded::OPERANDS; i++) {
-        const int first = Loaded::xWord(i, 0), second = Loaded::xWord(i, 1);
+        const int low = Loaded::xWord(i, 0), high = Loaded::xWord(i, 1);
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) {
           uint32_t b[2];
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
           scaleOperand<W>(b, __bfloat162bfloat162(scales[u][c]));
 #pragma unroll
           for (int r = 0; r < ROW_TILES; r++)
-            multiplyAdd(sums[r][c], {xWord(u, r * 2, first), xWord(u, r * 2 + 1, first), xWord(u, r * 2, second), xWord(u, r * 2 + 1, second)}, b);
+            multiplyAdd(sums[r][c], {xWord(u, r * 2, low), xWord(u, r * 2 + 1, low), xWord(u, r * 2, high), xWord(u, r * 2 + 1, high)}, b);
         }
       }
     }
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
 template <typename W, int COLUMNS, int HALVES>
 void launch(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, cudaStream_t stream) {
   constexpr int OUTPUTS = COLUMNS * 8, BYTES = linearSkinnyBytes(HALVES * 8, COLUMNS);
-  const int blocks = (to.outputs + OUTPUTS - 1) / OUTPUTS;
+  const int blocks = divideUp(to.outputs, OUTPUTS);
   cudaFuncSetAttribute(skinnyProduct<W, COLUMNS, HALVES>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
   LAUNCH_CHAINED((skinnyProduct<W, COLUMNS, HALVES>), blocks, 32 * WARPS, BYTES, stream, to, lines, x, xStride, inputs);
 }

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(32 * VECTOR_WARPS, VECTOR_BLOCKS<ROWS>)
 template <typename W>
 void launchLinearVector(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, int splits, cudaStream_t stream) {
   const int perBlock = VECTOR_WARPS / splits * 2;
-  const int blocks = (to.outputs + perBlock - 1) / perBlock;
+  const int blocks = divideUp(to.outputs, perBlock);
   if (to.rows == 1) {
     LAUNCH_CHAINED((vectorProduct<W, 1>), blocks, 32 * VECTOR_WARPS, 0, stream, to, lines, x, xStride, inputs, splits);
   } else if (to.rows == 2) {

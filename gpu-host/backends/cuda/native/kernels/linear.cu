@@ -68,7 +68,7 @@ LinearProblem problemOf(const Call<T, W>& call, const LinearContext& context) {
   problem.group = call.group;
   // The tensor-core kernel computes strides in 32 bits.
   const bool lines = call.inputs % WEIGHTS_PER_LOAD<W> == 0 && call.xStride % 8 == 0 && call.xStride < size_t{1} << 31;
-  problem.aligned = lines && isAligned(call.x) && isAligned(call.lines.values);
+  problem.aligned = lines && areAligned(call.x, call.lines.values);
   problem.cublas = context.cublas != nullptr;
   problem.multiprocessors = context.multiprocessors;
   problem.memoryRate = context.memoryRate;
@@ -79,7 +79,7 @@ LinearProblem problemOf(const Call<T, W>& call, const LinearContext& context) {
 // The rest of the workspace behind the first `used` bytes; null if `wanted` bytes do not fit.
 template <typename S>
 S* scratch(const LinearContext& context, size_t used, size_t wanted) {
-  used = (used + 255) / 256 * 256;
+  used = aligned256(used);
   if (!context.workspace || used + wanted > context.workspaceBytes) return nullptr;
   return reinterpret_cast<S*>(reinterpret_cast<std::byte*>(context.workspace) + used);
 }
@@ -93,7 +93,7 @@ bool tiles(const Call<bf16, W>& call, const LinearSchedule& schedule, const Line
     return true;
   }
   // Edges and odd strides: first write the sums to padded rows in the workspace, then run the epilogue.
-  const int outputs = (call.outputs + run - 1) / run * run;
+  const int outputs = divideUp(call.outputs, run) * run;
   const size_t used = schedule.splitTiles > 0 ? linearPartialBytes(schedule) : LINEAR_COUNTERS * sizeof(unsigned);
   float* sums = scratch<float>(context, used, static_cast<size_t>(call.rows) * outputs * sizeof(float));
   if (!sums) return false;

@@ -41,8 +41,7 @@ struct LinearTuning {
 
 // Device memory and libraries for products; the engine creates one per stream.
 struct LinearContext {
-  float* workspace = nullptr;  // Partial sums of split products. Must be zeroed once: it holds counters, and every
-                               // product leaves them at zero.
+  float* workspace = nullptr;  // Partial sums of split products, behind counters: zero before the first product, and every product leaves them zero.
   size_t workspaceBytes = 0;
   int multiprocessors = 132;
   double memoryRate = 3.0e12;  // Of device memory, in bytes per second; an H100's unless set (deviceMemoryRate).
@@ -62,9 +61,8 @@ template <typename T>
 bool linearSupports(LinearKernel kernel, const Linear<T>& linear, const T* x, size_t xStride, int rows, const LinearContext& context);
 
 // Chooses the kernel by rows: vector products for one or two rows, tensor cores up to 32 (both bound by reading W once), and cuBLASLt above, or tiles
-// if it is not available. `xStride` and `yStride` are row strides in values; x and y must not overlap. The fast kernels require W
-// and x 16-byte aligned and `inputs` and `xStride` multiples of 8; anything else runs on the slow, correct kernel. May be captured into a graph: the
-// launches depend on the arguments alone.
+// if it is not available. `xStride` and `yStride` are row strides in values; x and y must not overlap. The fast kernels require W and x 16-byte aligned
+// and `inputs` and `xStride` multiples of 8; other products run on the plain kernel. May be captured: the launches depend on the arguments alone.
 template <typename T>
 void launchLinear(const Linear<T>& linear, const T* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue, const LinearContext& context,
                   cudaStream_t stream);

@@ -302,24 +302,15 @@ TEST("linear: replayed from a graph") {
   const Case<bf16> product({9, 256, 648}, Epilogue::Wide);
   const DeviceArray<bf16> weights(product.w), x(product.x);
   DeviceArray<float> y(std::vector<float>(9 * 256, UNTOUCHED));
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  testing::cudaOk(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const testing::Stream stream;
   const auto launch = [&] { launchLinear<bf16>({weights, nullptr, 256, 648}, x, 648, y, 256, 9, Epilogue::Wide, workspace.context(inTiles(0, 5)), stream); };
   // Launch once directly: CUDA loads a kernel lazily at its first launch, which a capture may not allow.
   launch();
   testing::cudaOk(cudaStreamSynchronize(stream));
-  testing::cudaOk(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  launch();
-  testing::cudaOk(cudaStreamEndCapture(stream, &graph));
-  testing::cudaOk(cudaGraphInstantiate(&exec, graph, 0));
+  const testing::Graph graph(stream, launch);
   for (int i = 0; i < 2; i++) {
     y.set(std::vector<float>(9 * 256, UNTOUCHED));
-    testing::cudaOk(cudaGraphLaunch(exec, stream));
+    graph.launch(stream);
     CHECK_ALL_CLOSE(y.host(), product.expected(), 1e-5);
   }
-  testing::cudaOk(cudaGraphExecDestroy(exec));
-  testing::cudaOk(cudaGraphDestroy(graph));
-  testing::cudaOk(cudaStreamDestroy(stream));
 }

@@ -83,10 +83,10 @@ __global__ void __launch_bounds__(PLAIN_THREADS) plainExpand(LowRankProduct prod
   }
 }
 
-// Work on tensor cores is divided into items; a task has a fixed number of them, given by the product, and blocks take them in turn. At least so many
-// blocks are launched: two for each multiprocessor of an H100, or fewer if all rows had a task each.
+// Work on tensor cores is divided into items; the product determines the number of items of a task, and blocks take them in turn. Fewest blocks of a
+// launch: two for each multiprocessor of an H100, unless there are fewer items if each row has a task of its own.
 constexpr int ITEM_BLOCKS = 264;
-// At most so many, for steps of many rows.
+// Most blocks of a launch, for steps of many rows.
 constexpr int MOST_ITEM_BLOCKS = 1056;
 
 // Loads from a table that no kernel of the chain writes; like every load of tables before the wait, it bypasses L1 (see launch.h).
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(32 * SHRINK_WARPS, 3) matrixShrink(LowRankProd
   const int inputs = product.inputs, splits = lowRankSplits(inputs), shares = shrinkShares(product), perTask = splits * shares;
   constexpr int APART = SHRINK_WARPS * SHRINK_SLICE;
   int item = blockIdx.x;
-  // Loaded beside the number of tasks: there is memory for it, even if there is no such task.
+  // Loaded while the number of tasks is on its way: the table has memory for this task even if the step does not have it.
   LowRankTask task = loadEarly(tables.tasks + item / perTask);
   const int items = __ldcg(tables.taskCount) * perTask;
   while (item < items) {
@@ -352,7 +352,7 @@ bool usesMatrices(const LowRankProduct& product, const T* x, size_t xStride, con
   return std::is_same_v<T, bf16> && even && product.inputs % 8 == 0 && xStride % 8 == 0 && yStride % 8 == 0 && areAligned(x, y, gated);
 }
 
-// Steps of few rows launch few blocks, because most of these would find no task; those of many rows have at least as many tasks as rows fill.
+// A step of few rows launches few blocks, because most blocks would find no task. A step of many rows has at least rows / LOW_RANK_ROWS tasks.
 unsigned itemBlocks(int rows, int perTask) {
   const int whole = rows / LOW_RANK_ROWS;
   const int most = std::max(ITEM_BLOCKS, whole > MOST_ITEM_BLOCKS / perTask ? MOST_ITEM_BLOCKS : whole * perTask);

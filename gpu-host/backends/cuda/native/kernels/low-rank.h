@@ -60,7 +60,7 @@ struct LowRankProduct {
 // y += B · (A · x) for the rows of `tables`. At most `rows` rows have adapters. `xStride` and `yStride` are row strides in values. bf16 uses tensor
 // cores if inputs and strides are multiples of 8, outputs are even, and x, y and `gated` are 16-byte aligned; it rounds A · x to bf16. A row's result
 // depends on no other row.
-// If the product alternates, y stays, and gated[row] (outputs[0] values a row) = silu(gate) · up of the changed outputs for all rows of `tables`.
+// If the product alternates, y is unchanged, and gated[row] (outputs[0] values a row) = silu(gate) · up of the changed outputs for all rows of `tables`.
 // In a chain (../device/launch.h), the launch before must be the product that made y from x: x is read without a wait.
 template <typename T>
 void launchLowRank(const LowRankProduct& product, const LowRankTables& tables, const T* x, size_t xStride, T* y, size_t yStride, T* gated, int rows,

@@ -1,10 +1,28 @@
 // RMSNorm (Zhang and Sennrich, 2019) with the preceding residual addition. Sums are float; no partial sum has more than a few hundred terms.
 #include "rows.h"
 #include "../device/launch.h"
-#include "norm-eights.h"
+#include "vectors.h"
 
 namespace pie {
 namespace {
+
+__device__ __forceinline__ void addEight(Eight& to, const Eight& what) {
+#pragma unroll
+  for (int j = 0; j < EIGHT; j++) to.values[j] += what.values[j];
+}
+
+__device__ __forceinline__ void addSquares(float& sum, const Eight& x) {
+#pragma unroll
+  for (int j = 0; j < EIGHT; j++) sum = fmaf(x.values[j], x.values[j], sum);
+}
+
+// The factor that normalises a row.
+__device__ __forceinline__ float normScale(float squares, int hidden, float epsilon) { return rsqrtf(squares / hidden + epsilon); }
+
+__device__ __forceinline__ void scaleEight(Eight& x, float scale, const Eight& weight) {
+#pragma unroll
+  for (int j = 0; j < EIGHT; j++) x.values[j] *= scale * weight.values[j];
+}
 
 // One input row, up to two output rows; null outputs are skipped.
 template <typename T>

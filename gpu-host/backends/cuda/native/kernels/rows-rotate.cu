@@ -8,12 +8,12 @@
 namespace pie {
 namespace {
 
-constexpr int ROTATION_THREADS = 128;
+constexpr int TABLE_THREADS = 128;
 
-__global__ __launch_bounds__(ROTATION_THREADS) void rotationTable(float2* rotation, const int* positions, const double* frequencies, int rows, int half) {
+__global__ __launch_bounds__(TABLE_THREADS) void rotationTable(float2* rotation, const int* positions, const double* frequencies, int rows, int half) {
   letNextBegin();
   waitForEarlier();
-  const int i = blockIdx.x * ROTATION_THREADS + threadIdx.x;
+  const int i = blockIdx.x * TABLE_THREADS + threadIdx.x;
   if (i >= rows * half) return;
   double sine, cosine;
   sincos(positions[i / half] * frequencies[i % half], &sine, &cosine);
@@ -209,7 +209,7 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T,
 void launchRotation(float2* rotation, const int* positions, const double* frequencies, int rows, int headDim, cudaStream_t stream) {
   const int half = headDim / 2;
   if (rows * half == 0) return;
-  LAUNCH_CHAINED(rotationTable, divideUp(rows * half, ROTATION_THREADS), ROTATION_THREADS, 0, stream, rotation, positions, frequencies, rows, half);
+  LAUNCH_CHAINED(rotationTable, divideUp(rows * half, TABLE_THREADS), TABLE_THREADS, 0, stream, rotation, positions, frequencies, rows, half);
 }
 
 template <typename T, typename K>

@@ -28,7 +28,7 @@ struct TableWrites {
   int* tables = nullptr;
 };
 
-// residual[r] = table[token], or the given embed. Applies the table writes, too, because a decode step must not pay for a launch more.
+// residual[r] = table[token], or the given embed. Applies the table writes, too, because one more launch would lengthen every decode step.
 template <typename T>
 void launchEmbed(float* residual, const T* table, const EmbedInputs& inputs, const TableWrites& writes, int rows, int hidden, cudaStream_t stream);
 

@@ -2,8 +2,11 @@
 #include <algorithm>
 #include "../testing/device.h"
 #include "../testing/test.h"
+#include "kv-testing.h"
 
 using namespace pie;
+using kvTesting::frequenciesOf;
+using kvTesting::shapeOf;
 using testing::DeviceArray;
 using testing::Random;
 
@@ -137,23 +140,7 @@ void testPickNorm(int rows, int hidden, const std::vector<int>& pick, bool withD
   CHECK(from.host() == residual);
 }
 
-std::vector<double> frequenciesOf(int headDim) {
-  std::vector<double> frequencies;
-  for (int i = 0; i < headDim / 2; i++) frequencies.push_back(std::pow(10000.0, -2.0 * i / headDim));
-  return frequencies;
-}
-
-ModelShape shapeOf(int heads, int kvHeads, int headDim, int layers = 1) {
-  ModelShape shape;
-  shape.heads = heads;
-  shape.kvHeads = kvHeads;
-  shape.headDim = headDim;
-  shape.layers = layers;
-  shape.rmsEpsilon = 1e-5f;
-  return shape;
-}
-
-// `head` is one head's values: normalised if there is a weight, then rotated by `angle(i)`.
+// Normalises one head's values, if there is a weight, then rotates them.
 template <typename T>
 void turn(std::vector<double>& head, const T* norm, float epsilon, double position, const std::vector<double>& frequencies) {
   const size_t half = head.size() / 2;

@@ -13,6 +13,9 @@ struct float8 {
   uint8_t code;
 };
 
+// Rounds a size or an offset up to the alignment of cudaMalloc.
+constexpr size_t aligned256(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
 struct ModelShape {
   int hidden = 0;
   int intermediate = 0;

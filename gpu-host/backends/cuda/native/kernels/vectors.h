@@ -22,9 +22,13 @@ __device__ __forceinline__ Eight loadEight(const float* from) {
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
 
+// The two bf16 of a word.
+__device__ __forceinline__ float lowFloat(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float highFloat(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
 __device__ __forceinline__ Eight widenEight(const uint4& words) {
-  return {{__uint_as_float(words.x << 16), __uint_as_float(words.x & 0xffff0000u), __uint_as_float(words.y << 16), __uint_as_float(words.y & 0xffff0000u),
-           __uint_as_float(words.z << 16), __uint_as_float(words.z & 0xffff0000u), __uint_as_float(words.w << 16), __uint_as_float(words.w & 0xffff0000u)}};
+  return {{lowFloat(words.x), highFloat(words.x), lowFloat(words.y), highFloat(words.y), lowFloat(words.z), highFloat(words.z), lowFloat(words.w),
+           highFloat(words.w)}};
 }
 
 __device__ __forceinline__ Eight loadEight(const bf16* from) { return widenEight(*reinterpret_cast<const uint4*>(from)); }

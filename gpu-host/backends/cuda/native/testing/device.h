@@ -1,4 +1,4 @@
-// Device memory for tests.
+// Device memory, streams and graphs for tests.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -41,6 +41,39 @@ class DeviceArray {
  private:
   T* data = nullptr;
   size_t count;
+};
+
+class Stream {
+ public:
+  explicit Stream(unsigned flags = cudaStreamNonBlocking) { cudaOk(cudaStreamCreateWithFlags(&stream, flags)); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() { (void)cudaStreamDestroy(stream); }
+  operator cudaStream_t() const { return stream; }
+
+ private:
+  cudaStream_t stream = nullptr;
+};
+
+// The work that `queue` adds to a stream, captured.
+class Graph {
+ public:
+  template <typename Queue>
+  Graph(cudaStream_t stream, Queue queue) {
+    cudaGraph_t captured = nullptr;
+    cudaOk(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    queue();
+    cudaOk(cudaStreamEndCapture(stream, &captured));
+    cudaOk(cudaGraphInstantiate(&exec, captured, 0));
+    cudaOk(cudaGraphDestroy(captured));
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() { (void)cudaGraphExecDestroy(exec); }
+  void launch(cudaStream_t stream) const { cudaOk(cudaGraphLaunch(exec, stream)); }
+
+ private:
+  cudaGraphExec_t exec = nullptr;
 };
 
 }  // namespace testing
