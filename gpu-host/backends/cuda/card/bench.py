@@ -366,7 +366,7 @@ def checked(out):
         rows.append(dict(measure=measure, aim=f"< {aim:g}", value=value, met=not bad and value is not None, note=note))
         greedy = [each for each in handlers if each["handler"] == "greedy"]
         if greedy:
-            # The error is ‖(0 or 1) − 1‖ / ‖1‖, so its square is the share of wrong tokens. No error was computed for outputs without tokens.
+            # The error is ‖(0 or 1) − 1‖ / ‖1‖, so its square is the share of wrong tokens; None is no finite error.
             right = [0 if each["error"] is None else 1 - each["error"] ** 2 for each in greedy]
             note = f"{sum(each['values'] for each in greedy)} tokens; the share that is equal"
             met = all(share == 1 for share in right)
