@@ -41,9 +41,6 @@ import { Deadline, SharedWait } from './waiting.ts';
 import { tensorPlaces } from './weights.ts';
 import { needsWholeRows, topOfWholeRows } from './whole-rows.ts';
 
-export type { KvPrecision, Precision } from './addon.ts';
-export { CudaError } from './errors.ts';
-
 /** Options of {@link createCudaBackend}. */
 export interface CudaBackendOptions {
   readonly pageSize: number;

@@ -75,13 +75,12 @@ class Program:
         try:
             self.child.stdin.write((command + "\n").encode())
             self.child.stdin.flush()
-            line = self.line(seconds)
-        except (OSError, EOFError, TimeoutError) as error:
+            answer = json.loads(self.line(seconds))
+        except (OSError, EOFError, TimeoutError, ValueError) as error:
             self.dead += 1
             code = self.child.poll()
             self.stop()
             return dict(command=command, error=f"{type(error).__name__} ({'still running' if code is None else f'exit {code}'}): {error}")
-        answer = json.loads(line)
         if answer.pop("lost", False):
             # The device is lost to that process; the next command starts a new one.
             self.dead += 1

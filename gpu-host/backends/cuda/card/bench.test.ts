@@ -14,6 +14,13 @@ echo '{"command": "device", "result": {}}'
 exec sleep 600
 `;
 
+/** Answers no command with JSON, as when a driver writes to standard output. */
+const BROKEN = `#!/bin/sh
+read -r command
+echo 'a warning of the driver'
+exec sleep 600
+`;
+
 /** A check in which a handler gave a number that is not finite, and a model failed. */
 const CHECK = {
   models: [
@@ -52,6 +59,22 @@ test('bench.py writes what it has measured when its time is over, and what the c
       assert.equal(aims[i].value, null);
       assert.ok(aims[i].note.endsWith(`; not within: ${bad}`), aims[i].note);
     }
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
+
+test('bench.py records answers that are no JSON as errors, and gives up after five', async (context) => {
+  if (spawnSync(PYTHON, ['--version']).status !== 0) return context.skip(`${PYTHON} is not installed`);
+  const folder = await mkdtemp(join(tmpdir(), 'pie-bench-'));
+  try {
+    const harness = join(folder, 'harness');
+    await writeFile(harness, BROKEN, { mode: 0o755 });
+    const args = ['--harness', harness, '--out', folder, '--no-peer', '--toy'];
+    const { status } = spawnSync(PYTHON, [join(import.meta.dirname, 'bench.py'), ...args], { stdio: 'ignore' });
+    const { records } = JSON.parse(await readFile(join(folder, 'results.json'), 'utf8'));
+    assert.deepEqual([status, records.length], [1, 5]);
+    for (const { error } of records) assert.match(error, /JSONDecodeError/);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
