@@ -21,7 +21,7 @@ export function hostileCopies(
   const { name, pages, first } = given;
   const number = word(random, given.number);
   const version = text(random, random.pick(VERSIONS));
-  switch (random.below(8)) {
+  switch (random.below(10)) {
     case 0:
       return [{ op: 'name-version', file: random.once(2), name, functionName: text(random, 'f') }];
     case 1:
