@@ -19,6 +19,7 @@ const NEW_SET = ['$root', '[waitable-set-new]', '(result i32)'] as const;
 const WAIT = ['$root', '[waitable-set-wait]', '(param i32 i32) (result i32)'] as const;
 const YIELD = ['$root', '[thread-yield]', '(result i32)'] as const;
 const CONTEXT = ['$root', '[context-get-0]', '(result i32)'] as const;
+const NOW = ['pie:inferlet/runtime@0.1.0', 'now', '(result i64)'] as const;
 const LOG = ['pie:inferlet/runtime@0.1.0', 'log', '(param i32 i32 i32)'] as const;
 
 const CPU_LIMIT_MS = 60;
@@ -101,6 +102,11 @@ describe('while a guest is instantiated', () => {
     const program = await programOf(guest);
     const options = { slices: new SliceRunner(), cpuLimitMs: CPU_LIMIT_MS };
     assert.throws(() => instantiate(program, compileWorld(host), options), /while it is instantiated/);
+  });
+
+  it('a call of a function of the contract prevents a plan and says why', async () => {
+    const guest = { imports: [NOW], extra: start('(drop (call $now))'), run: '(i32.const 0)' };
+    await assert.rejects(programOf(guest), /^GuestTrap: its start function calls the platform$/);
   });
 
   it('its start functions are charged', async () => {

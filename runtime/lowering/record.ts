@@ -9,6 +9,7 @@ import {
   type PlannedInstance,
   type Source,
 } from './plan.ts';
+import { GuestTrap } from './trap.ts';
 
 type CoreImports = Record<string, Record<string, unknown>>;
 
@@ -71,7 +72,11 @@ export async function recordPlan(instantiate: JcoInstantiate, modules: readonly 
   const byModule = new Map(modules.map((entry) => [entry.module, entry] as const));
   const byName = new Map(modules.map((entry) => [entry.name, entry] as const));
   const recorded: Recorded[] = [];
-  const nothing = new Proxy({}, { get: () => class Nothing {} });
+  const early = () =>
+    function calledTooEarly() {
+      throw new GuestTrap('trap', 'its start function calls the platform');
+    };
+  const nothing = new Proxy({}, { get: early });
   const fromMs = threadCpuMs();
   const fuel = new Fuel({
     ask: () => {

@@ -8,7 +8,7 @@ import { spanNumber, spanStart } from '#scheduler/quotas/windows.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { json, say } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
-import { checkEnded, type Watched, watch } from './invocations.ts';
+import { checkEnded, said, type Watched, watch } from './invocations.ts';
 
 const HOUR_MS = 3_600_000;
 /** The clock steps back and forward again, then forward and back again. */
@@ -16,8 +16,6 @@ const STEPS_MS = [-HOUR_MS, 0, HOUR_MS, 0];
 const TOKENS = 6;
 const LISTEN_AT = 3;
 const PRELOAD = new URL('./stepping-clock.ts', import.meta.url);
-
-const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
 
 describe('a wall clock that steps by an hour and back', () => {
   let clocks: string;
@@ -54,7 +52,6 @@ describe('a wall clock that steps by an hour and back', () => {
   async function begin(): Promise<Watched> {
     const input = { mark: `run-${made++}`, tokens: TOKENS, listenAt: LISTEN_AT, child: true };
     const watched = await watch(platform, input, { restartable: false });
-    watched.ended.catch(() => undefined);
     const isOver = () => ['result', 'error'].includes(watched.events.at(-1)?.event ?? '');
     await until('it waits for its client', () => said(watched) === LISTEN_AT || isOver());
     assert.equal(isOver(), false, JSON.stringify(watched.events.at(-1)));

@@ -5,7 +5,7 @@ import { json, say } from '#test/harness/events.ts';
 import { FRONT, Machines, type Shape } from '#test/harness/machines.ts';
 import { until } from '#test/harness/platform.ts';
 import { describeFault, type Fault, leavesCapacity, type ScheduledFault, scheduleOf } from './fault-schedules.ts';
-import { checkEnded, type Watched, watch } from './invocations.ts';
+import { checkEnded, noneLeft, type Watched, watch } from './invocations.ts';
 
 export const SHAPE: Shape = {
   ...{ 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' },
@@ -65,7 +65,7 @@ export async function faultRun(machines: Machines, seed: number): Promise<FaultR
       const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost', 'device-lost'];
       assert.ok(fine.includes(ending), `invocation ${i}: ${ending}`);
     }
-    await assertNoneLeft(machines);
+    await noneLeft(front);
     const [faultsMs, healingMs, endsMs] = [happened - began, back - happened, performance.now() - back].map(Math.round);
     const tookMs = { faults: faultsMs, healing: healingMs, ends: endsMs };
     return { seed, faults, leavesCapacity: leavesCapacity(schedule, machines.shape), endings, nextSuccessMs, tookMs };
@@ -78,9 +78,10 @@ export async function faultRun(machines: Machines, seed: number): Promise<FaultR
 /** Waits for the end of an invocation, which may listen to its client, and checks it. Returns how it ended. */
 async function endingOf(front: Machines['front'], each: Watched, listens: boolean): Promise<string> {
   let isOver = false;
-  void each.ended.then(() => {
+  const end = () => {
     isOver = true;
-  });
+  };
+  each.ended.then(end, end);
   // An invocation that began again waits for its client again.
   while (!isOver) {
     if (listens) await say(front, each.id, { text: 'go on' }).catch(() => undefined);
@@ -194,13 +195,4 @@ async function healed(machines: Machines): Promise<void> {
     },
     HEALED_MS,
   );
-}
-
-/** Checks that no invocation is left, including the probes. */
-async function assertNoneLeft({ front }: Machines): Promise<void> {
-  for (const status of ['running', 'queued'])
-    await until(`no invocation is ${status}`, async () => {
-      const response = await front.fetch(`/v1/invocations?status=${status}`);
-      return (await json(response)).invocations.length === 0;
-    });
 }

@@ -52,9 +52,9 @@ export function leavesCapacity(schedule: readonly ScheduledFault[], shape: Shape
   const hit = new Set(
     schedule.flatMap(({ fault }) => (fault.kind === 'mute' ? [fault.machine, fault.to] : [fault.machine])),
   );
-  const isMuteOfFront = schedule.every(({ fault }) => fault.machine !== FRONT);
+  const isFrontFree = schedule.every(({ fault }) => fault.machine !== FRONT);
   const free = Object.keys(shape).filter((name) => !hit.has(name));
-  return isMuteOfFront && ['runtime', 'gpu-host'].every((role) => free.some((name) => shape[name] === role));
+  return isFrontFree && ['runtime', 'gpu-host'].every((role) => free.some((name) => shape[name] === role));
 }
 
 export const describeFault = ({ fault, afterMs, forMs }: ScheduledFault): string =>

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { numberOf, readEvents, type StreamEvent } from '#test/harness/events.ts';
+import { json, numberOf, readEvents, type StreamEvent } from '#test/harness/events.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 
 /** An invocation that the test follows to its end, even when processes die meanwhile. */
@@ -38,7 +38,25 @@ export async function watch(
     at.push(Date.now());
     onEvent(event);
   };
-  return { id, restartable, mark: input.mark, events, at, ended: follow(platform, id, events, take) };
+  const ended = follow(platform, id, events, take);
+  // A test may fail before it awaits the end.
+  ended.catch(() => undefined);
+  return { id, restartable, mark: input.mark, events, at, ended };
+}
+
+/** Number of messages that an invocation has sent so far, in all its runs. */
+export const said = ({ events }: Watched): number => events.filter(({ event }) => event === 'message').length;
+
+/** Number of runs that an invocation has begun so far. */
+export const starts = ({ events }: Watched): number => events.filter(({ event }) => event === 'start').length;
+
+/** Waits until no invocation waits or runs, children and probes included. */
+export async function noneLeft(platform: Platform): Promise<void> {
+  for (const status of ['running', 'queued'])
+    await until(`no invocation is ${status}`, async () => {
+      const response = await platform.fetch(`/v1/invocations?status=${status}`);
+      return (await json(response)).invocations.length === 0;
+    });
 }
 
 async function follow(
@@ -92,11 +110,11 @@ export async function checkEnded(platform: Platform, watched: Watched): Promise<
   const tokens = stored.filter(({ event }) => event === 'message').length;
   assert.equal(state.usage?.outputTokens ?? 0, tokens, `usage counts the tokens in the log; ${told}`);
 
-  const starts = events.filter(({ event }) => event === 'start').length;
+  const begun = starts(watched);
   const ran = await timesRun(platform, mark);
   if (!restartable)
-    assert.ok(starts <= 1 && ran <= 1, `ran ${ran} times with ${starts} starts although not restartable; ${told}`);
-  assert.ok(ran <= starts + 1, told);
+    assert.ok(begun <= 1 && ran <= 1, `ran ${ran} times with ${begun} starts although not restartable; ${told}`);
+  assert.ok(ran <= begun + 1, told);
   return terminals[0]?.event === 'result' ? 'result' : String(terminals[0]?.data.code);
 }
 

@@ -4,14 +4,13 @@ import { test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { isAlive, newHome, Platform, until } from '#test/harness/platform.ts';
-import { checkEnded, type Watched, watch } from './invocations.ts';
+import { checkEnded, said, watch } from './invocations.ts';
 import { startPlatform } from './kill-runs.ts';
-import { platformProcesses } from './processes.ts';
+import { platformProcesses, signalAll } from './processes.ts';
 
 const RUNNING = 4;
 /** The invocation sends four tokens and then waits for its client. */
 const INPUT = { tokens: 8, listenAt: 4 };
-const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
 
 /** Waits until Redis has written all acknowledged data to the operating system. */
 async function written(platform: Platform): Promise<void> {
@@ -31,22 +30,13 @@ async function written(platform: Platform): Promise<void> {
  * by a moment reports the loss to its clients.
  */
 function killAtOnce(pids: readonly number[]): void {
-  for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const pid of pids) signal(pid, name);
-}
-
-/** A sandbox dies with its runtime, and may be gone before a signal reaches it. */
-function signal(pid: number, name: NodeJS.Signals): void {
-  try {
-    process.kill(pid, name);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
-  }
+  for (const name of ['SIGSTOP', 'SIGKILL'] as const) signalAll(pids, name);
 }
 
 test('after a SIGKILL of every process and a restart, invocations end as runtime-lost and new ones succeed', async () => {
   const home = await newHome();
   try {
-    const first = await startPlatform({ home, keepHome: true });
+    await using first = await startPlatform({ home, keepHome: true });
     const running = await Promise.all(
       Array.from({ length: RUNNING }, (_, i) => watch(first, { mark: `run-${i}`, ...INPUT }, { restartable: false })),
     );

@@ -4,7 +4,7 @@ import { Random } from '#runtime/grammar/testing/random.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { numberOf, type StreamEvent } from '#test/harness/events.ts';
 import { Platform, type StartOptions } from '#test/harness/platform.ts';
-import { checkEnded, type Watched, watch } from './invocations.ts';
+import { checkEnded, starts, type Watched, watch } from './invocations.ts';
 
 /** Fewer slots than started invocations, so that some invocations are queued when the runtime dies. */
 const CONFIG = '[runtime]\nconcurrency = 4\n';
@@ -83,8 +83,7 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
     const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost'];
     assert.ok(fine.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
   }
-  const begun = ({ events }: Watched) => events.filter(({ event }) => event === 'start').length;
-  const hit = watched.filter((each, i) => endings[i] === 'runtime-lost' || begun(each) > 1).length;
+  const hit = watched.filter((each, i) => endings[i] === 'runtime-lost' || starts(each) > 1).length;
   // Invocation 0 was waiting for its client when the runtime died.
   if (phase === 'listening') assert.equal(endings[0], 'runtime-lost', `seed ${seed}`);
   return { seed, phase, endings, hit, knownAfterMs };

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { type Platform, until } from '#test/harness/platform.ts';
+import type { Platform } from '#test/harness/platform.ts';
+import { noneLeft } from './invocations.ts';
 import { type KillRun, killRun, PHASES, startPlatform } from './kill-runs.ts';
 
 /** Each phase once; 200 runs with PIE_TEST_ALL. */
@@ -21,10 +22,5 @@ test(`after each of ${RUNS} runtime kills, invocations end once, with usage of s
   t.diagnostic(`invocations that lost an attempt: ${told}`);
   // On a machine under load, the kills of some runs may come after their invocations have ended.
   assert.ok(runs.filter(({ hit }) => hit > 0).length > RUNS / 2, `most kills hit an invocation: ${told}`);
-  for (const status of ['running', 'queued']) {
-    await until(`no invocation is ${status}, children included`, async () => {
-      const response = await platform.fetch(`/v1/invocations?status=${status}`);
-      return ((await response.json()) as { invocations: readonly unknown[] }).invocations.length === 0;
-    });
-  }
+  await noneLeft(platform);
 });

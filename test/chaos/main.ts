@@ -6,12 +6,12 @@ import { type KillRun, killRun, startPlatform } from './kill-runs.ts';
 
 const USAGE = `Usage: npm run chaos -- [options]
 
-Kills the runtime again and again, in every phase of an invocation's life, and checks what became of everything.
+Kills the runtime again and again, in every phase of an invocation's life, and checks how each invocation ends.
 
-  --machines lets seeded faults happen to machines in network namespaces instead (needs root); prints one line a schedule
-  --runs N   kills, or schedules (200)
-  --seed N   of the first; each run has the next (1)
-  --help     this text
+  --machines  inject seeded faults into machines in network namespaces instead (needs root); prints one line a schedule
+  --runs N    number of kills, or of schedules (200)
+  --seed N    seed of the first run; each run has the next (1)
+  --help      this text
 `;
 
 const { values } = readArguments(USAGE, {
@@ -66,7 +66,7 @@ async function kills(): Promise<void> {
       const run = await killRun(platform, seed);
       done.push(run);
       for (const ms of run.knownAfterMs)
-        if (ms > KNOWN_WITHIN_MS) failures.push(`seed ${seed}: its death was told after ${ms} ms`);
+        if (ms > KNOWN_WITHIN_MS) failures.push(`seed ${seed}: clients learned of the runtime's death after ${ms} ms`);
     } catch (error) {
       failures.push(`seed ${seed}: ${error instanceof Error ? error.message : String(error)}`);
     }

@@ -1,23 +1,20 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readStats } from '#test/bench/proc.ts';
 
 /** A process and all its descendants, parents first. */
 export function platformProcesses(root: number): number[] {
-  const children = new Map<number, number[]>();
-  for (const entry of readdirSync('/proc')) {
-    const pid = Number(entry);
-    const parent = Number.isInteger(pid) ? parentOf(pid) : null;
-    if (parent !== null) children.set(parent, [...(children.get(parent) ?? []), pid]);
-  }
+  const children = Map.groupBy(readStats(), ([, { parent }]) => parent);
   const found = [root];
-  for (const pid of found) found.push(...(children.get(pid) ?? []));
+  for (const pid of found) for (const [child] of children.get(pid) ?? []) found.push(child);
   return found;
 }
 
-function parentOf(pid: number): number | null {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
-  } catch {
-    return null; // The process ended meanwhile.
+/** Signals processes, except those that have ended: a sandbox dies with its runtime. */
+export function signalAll(pids: readonly number[], name: NodeJS.Signals): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, name);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    }
   }
 }

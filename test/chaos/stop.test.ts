@@ -5,9 +5,9 @@ import { RUNTIME } from '#infra/runtimes.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import { say } from '#test/harness/events.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
-import { checkEnded, type Watched, watch } from './invocations.ts';
+import { checkEnded, said, starts, watch } from './invocations.ts';
 import { startPlatform } from './kill-runs.ts';
-import { platformProcesses } from './processes.ts';
+import { platformProcesses, signalAll } from './processes.ts';
 
 /** Longer than a lease, and than the silence that the supervisor allows a runtime. */
 const PAUSE_MS = 5000;
@@ -22,18 +22,6 @@ after(() => platform?.[Symbol.asyncDispose]());
 
 /** The invocation sends eight tokens and then waits for a message. */
 const INPUT = { tokens: 40, listenAt: 8 };
-const said = ({ events }: Watched) => events.filter(({ event }) => event === 'message').length;
-
-/** Signals processes, except ended ones, such as the one that compiles the code of sandboxes at a first start. */
-function signal(pids: readonly number[], name: NodeJS.Signals): void {
-  for (const pid of pids) {
-    try {
-      process.kill(pid, name);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
-    }
-  }
-}
 
 test('a pause of the whole machine beyond any lease ends no invocation and replaces no process', async () => {
   const both = await Promise.all([
@@ -44,19 +32,18 @@ test('a pause of the whole machine beyond any lease ends no invocation and repla
   const before = new Map(platform.processes);
   const all = platformProcesses(platform.supervisorPid);
   assert.ok(all.length >= 6, `${all.length} processes`);
-  signal(all, 'SIGSTOP');
-  // The pause itself.
+  signalAll(all, 'SIGSTOP');
   await sleep(PAUSE_MS);
   // The watching processes resume first: they find the others silent and the leases expired.
   const watched = all.filter((pid) => ![RUNTIME, 'gpu-host-1'].some((name) => platform.pid(name) === pid));
-  signal(watched, 'SIGCONT');
+  signalAll(watched, 'SIGCONT');
   await sleep(WATCHED_LATER_MS);
-  signal(all, 'SIGCONT');
+  signalAll(all, 'SIGCONT');
   for (const { id } of both) await say(platform, id, { text: 'go on' });
   for (const each of both) {
     await each.ended;
     assert.equal(await checkEnded(platform, each), 'result');
-    assert.equal(each.events.filter(({ event }) => event === 'start').length, 1);
+    assert.equal(starts(each), 1);
   }
   assert.deepEqual(new Map(platform.processes), before, 'no process was replaced');
 });
@@ -68,13 +55,13 @@ test('a stopped runtime is replaced; its plain invocation ends once, and its res
   const death = platform.event((line) => line.kind === 'died' && line.name === RUNTIME);
   const restarted = platform.restarted(RUNTIME);
   process.kill(platform.pid(RUNTIME), 'SIGSTOP');
-  assert.match(String((await death).why), /^its event loop stood still for 3\.\d s/);
+  assert.match(String((await death).why), /^its event loop stood still for \d+\.\d s/);
   await restarted;
   await until('the restartable invocation runs again', () => said(again) === 8 + 8);
   await say(platform, again.id, { text: 'go on' });
   await Promise.all([plain.ended, again.ended]);
   assert.equal(await checkEnded(platform, again), 'result');
-  assert.equal(again.events.filter(({ event }) => event === 'start').length, 2);
+  assert.equal(starts(again), 2);
   assert.equal(await checkEnded(platform, plain), 'runtime-lost');
   await until('the pages of the lost runtime are free', async () => (await modelStats(platform)).pages.owned === 0);
 });

@@ -2,6 +2,7 @@
  * Records a component of a released contract version, and its answers:
  * `node test/compat/record.ts VERSION NAME COMPONENT.wasm '[INPUT, …]'`. The first component of a version also records its contract.
  */
+import { existsSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -16,7 +17,14 @@ if (!version || !name || !component || !inputs) {
   throw new Error("usage: node test/compat/record.ts VERSION NAME COMPONENT.wasm '[INPUT, …]'");
 }
 const folder = path.join(FOLDER, version);
-await mkdir(folder, { recursive: true });
+const file = path.join(folder, `${name}.wasm.br`);
+if (existsSync(file)) throw new Error(`${file} is there: a component is recorded once.`);
+
+await using platform = await Platform.start({ functions: false });
+const { code, stderr } = await platform.pie(['deploy', component, '--name', name]);
+if (code !== 0) throw new Error(stderr);
+const calls: Call[] = [];
+for (const input of JSON.parse(inputs) as unknown[]) calls.push({ input, output: await call(platform, name, input) });
 
 const bytes = await readFile(component);
 const params = {
@@ -24,16 +32,12 @@ const params = {
   [constants.BROTLI_PARAM_LGWIN]: constants.BROTLI_MAX_WINDOW_BITS,
   [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length,
 };
-await writeFile(path.join(folder, `${name}.wasm.br`), await promisify(brotliCompress)(bytes, { params }));
+await mkdir(folder, { recursive: true });
+await writeFile(file, await promisify(brotliCompress)(bytes, { params }));
 // Keep an existing contract: the version's earlier components were built with it.
 await writeFile(path.join(folder, 'contract.wit'), await contractText(), { flag: 'wx' }).catch((error: unknown) => {
   if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
 });
-
-await using platform = await Platform.start({ functions: false });
-const { code, stderr } = await platform.pie(['deploy', component, '--name', name]);
-if (code !== 0) throw new Error(stderr);
-const calls: Call[] = [];
-for (const input of JSON.parse(inputs) as unknown[]) calls.push({ input, output: await call(platform, name, input) });
-const before: Recorded = await recordedCalls(version).catch(() => ({}));
-await writeFile(path.join(folder, 'recorded.json'), `${JSON.stringify({ ...before, [name]: calls }, null, 2)}\n`);
+const recorded = path.join(folder, 'recorded.json');
+const before: Recorded = existsSync(recorded) ? await recordedCalls(version) : {};
+await writeFile(recorded, `${JSON.stringify({ ...before, [name]: calls }, null, 2)}\n`);

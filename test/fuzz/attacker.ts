@@ -17,6 +17,8 @@ export interface Target {
   readonly address: string;
   /** Makers of the models' pages. */
   readonly models: readonly PagesMaker[];
+  /** Number of encoders. */
+  readonly encoders: number;
   readonly vocabularySize: number;
 }
 
@@ -35,7 +37,8 @@ export async function attack(
 ): Promise<void> {
   for (let connection = 0; budget.left > 0; connection++) {
     const random = Random.of(seed, index * 1_000_003 + connection);
-    const peer = new HostilePeer(target.address, target.models.length, observations);
+    const serves = { models: target.models.length, encoders: target.encoders };
+    const peer = new HostilePeer(target.address, serves, observations);
     try {
       await converse(peer, new HostileSession(random, target.models, target.vocabularySize), random, budget);
     } catch (error) {

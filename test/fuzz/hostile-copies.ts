@@ -8,12 +8,10 @@ import type { Random } from './random.ts';
 const VERSIONS = ['v1', 'v2', 'v3'];
 
 /**
- * Calls about pages that go to or come from another host: mostly a whole copy whose pieces are right, or reads of a sending, with wrong names,
- * counts, lengths and checksums among them.
- * @param number a number of a sending or a copy that may be open
- * @param name a name that may be in use
- * @param pages page addresses
- * @param first an address for mapped pages
+ * Calls that move pages between hosts: mostly a whole correct copy, else reads of a sending or wrong names, counts, lengths and checksums.
+ * @param given.name may be in use
+ * @param given.number of a sending or copy that may be open
+ * @param given.first an address for mapped pages
  */
 export function hostileCopies(
   random: Random,
@@ -23,7 +21,7 @@ export function hostileCopies(
   const { name, pages, first } = given;
   const number = word(random, given.number);
   const version = text(random, random.pick(VERSIONS));
-  switch (random.below(8)) {
+  switch (random.below(10)) {
     case 0:
       return [{ op: 'name-version', file: random.once(2), name, functionName: text(random, 'f') }];
     case 1:

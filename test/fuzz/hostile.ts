@@ -1,4 +1,4 @@
-import type { Mask, Sampler, StepOutput } from '#gpu-host/protocol/calls.ts';
+import type { LogitChanges, Mask, Sampler, StepOutput, TenantLimit } from '#gpu-host/protocol/calls.ts';
 import type { Random } from './random.ts';
 
 /** Words at the edges of a field's range. */
@@ -74,4 +74,22 @@ export function stepOutput(random: Random): StepOutput {
     default:
       return { tag: 'distributions', val: word(random, 1 + random.below(9)) };
   }
+}
+
+/** No limit half of the time, else mostly a small one; with a random time of reading. */
+export function limit(random: Random): TenantLimit {
+  return { pages: random.once(2) ? null : word(random, 24), readAt: word(random, random.below(100)) };
+}
+
+/** Mostly one bias for each token. */
+export function logitChanges(random: Random, token: () => number): LogitChanges {
+  const biasTokens = list(random, 4, token);
+  const length = random.once(12) ? random.below(5) : biasTokens.length;
+  return {
+    frequency: float(random, 0.5),
+    presence: float(random, 0.5),
+    biasTokens,
+    biasValues: Float32Array.from({ length }, () => float(random, 1)),
+    chosen: list(random, 6, token),
+  };
 }

@@ -4,9 +4,9 @@ import { fuzz } from './fuzz.ts';
 
 const USAGE = `Usage: npm run fuzz -- [options]
 
-Sends broken frames to a GPU host, which must refuse them and serve all other connections.
+Sends mutated frames to a GPU host, which must refuse them and serve all other connections.
 
-  --frames N   how many (1,000,000)
+  --frames N   number of frames (1,000,000)
   --seed N     of the mutations (1)
   --help       this text
 `;
@@ -19,7 +19,8 @@ const { values } = readArguments(USAGE, {
 });
 const frames = Number(values.frames);
 const seed = Number(values.seed);
-if (!(frames > 0)) refuseArguments(USAGE, `--frames ${values.frames} is not a number of frames.`);
+if (!Number.isInteger(frames) || frames <= 0)
+  refuseArguments(USAGE, `--frames ${values.frames} is not a number of frames.`);
 if (!Number.isInteger(seed)) refuseArguments(USAGE, `--seed ${values.seed} is not a seed.`);
 const bar = new cliProgress.SingleBar({
   format: 'mutated frames [{bar}] {value}/{total} {eta_formatted} left',

@@ -12,13 +12,19 @@ import type { WordReader } from '#gpu-host/protocol/words.ts';
  */
 export type MirrorEnd = 'unreadable' | 'not-open';
 
+/** Number of models and encoders of a host. */
+export interface Served {
+  readonly models: number;
+  readonly encoders: number;
+}
+
 /**
  * Decodes the bytes of one peer as the host does, to know how far the host will read. Undecodable frames, frames out of order, and calls on
- * inferlets or queues that are not open end a connection.
+ * inferlets, queues, models or encoders that do not exist end a connection.
  */
 export class Mirror {
   readonly #frames = new FrameReader();
-  readonly #models: number;
+  readonly #serves: Served;
   readonly #noted: (call: DecodedCall) => void;
   /** Open queues of each open inferlet. */
   readonly #inferlets = new Map<number, Set<number>>();
@@ -28,8 +34,8 @@ export class Mirror {
   /** Id of the last stats request that the mirror read. */
   lastPing = 0;
 
-  constructor(models: number, noted: (call: DecodedCall) => void) {
-    this.#models = models;
+  constructor(serves: Served, noted: (call: DecodedCall) => void) {
+    this.#serves = serves;
     this.#noted = noted;
   }
 
@@ -79,7 +85,7 @@ export class Mirror {
         this.#inferlets.delete(call.inferlet);
         break;
       case 'create-queue':
-        this.#require(!queues.has(call.queue) && call.model < this.#models);
+        this.#require(!queues.has(call.queue) && call.model < this.#serves.models);
         queues.add(call.queue);
         break;
       case 'set-waiting':
@@ -88,6 +94,12 @@ export class Mirror {
       case 'run-consumed':
       case 'run-stop':
       case 'run-piped':
+      case 'encode-stop':
+      case 'image-pixels':
+      case 'image-failed':
+        break;
+      case 'encode':
+        this.#require(call.encoder < this.#serves.encoders);
         break;
       case 'close-queue':
         this.#require(queues.delete(call.queue));

@@ -137,7 +137,8 @@ export class Neighbour {
   }
 }
 
-function must<T>(outcome: Outcome<T>): T {
+/** @throws Error for an answer that is an error */
+export function must<T>(outcome: Outcome<T>): T {
   if (outcome.tag === 'err') throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
   return outcome.val;
 }

@@ -4,7 +4,7 @@ import type { DecodedCall } from '#gpu-host/protocol/operations.ts';
 import { decodeHeld, decodeResults, decodeTerminated, decodeUsage } from '#gpu-host/protocol/results.ts';
 import { FRAME, MAX_JSON_BYTES } from '#gpu-host/protocol/wire.ts';
 import { FrameWriter } from '#gpu-host/protocol/words.ts';
-import { Mirror } from './mirror.ts';
+import { Mirror, type Served } from './mirror.ts';
 import type { Random } from './random.ts';
 
 /** Longest time for a host to read frames and answer. */
@@ -59,9 +59,9 @@ export class HostilePeer {
   #answered = 0;
   #waiting: (() => void) | undefined;
 
-  constructor(address: string, models: number, observations: Observations) {
+  constructor(address: string, serves: Served, observations: Observations) {
     this.#observations = observations;
-    this.#mirror = new Mirror(models, (call) => observations.called(call));
+    this.#mirror = new Mirror(serves, (call) => observations.called(call));
     this.#socket = connect(address);
     this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     this.#socket.on('error', () => this.#socket.destroy());
@@ -89,15 +89,24 @@ export class HostilePeer {
     const certain = end === 'unreadable' || (end === undefined && lastPing === this.#pinged);
     if (certain) await this.#answer();
     if (end === 'unreadable' && !this.closed) throw new Error('the host kept reading after an unreadable frame');
-    if (end || !certain) await this.cut();
-    if (this.#fault) throw this.#fault;
+    if (end || !certain || this.#fault) await this.cut();
     return read;
   }
 
-  /** Closes the socket without a closing frame. */
+  /**
+   * Closes the socket without a closing frame.
+   * @throws Error when the host does not read what was sent, or has sent unreadable bytes
+   */
   async cut(): Promise<void> {
-    this.#socket.destroySoon();
+    const deadline = setTimeout(() => {
+      this.#fault ??= new Error(`the host did not read a connection within ${ANSWER_DEADLINE_MS} ms`);
+      this.#socket.destroy();
+    }, ANSWER_DEADLINE_MS);
+    if (this.#fault) this.#socket.destroy();
+    else this.#socket.destroySoon();
     await this.#closed.promise;
+    clearTimeout(deadline);
+    if (this.#fault) throw this.#fault;
   }
 
   /** Number of frames that the host will read, including a frame that ends the connection. */

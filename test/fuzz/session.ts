@@ -1,10 +1,10 @@
-import { FILE_RIGHTS, type PagesMaker, type TenantLimit, TIERS } from '#gpu-host/protocol/calls.ts';
+import { FILE_RIGHTS, type PagesMaker, TIERS } from '#gpu-host/protocol/calls.ts';
 import { type ExportControl, encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
 import { PageLists } from '#gpu-host/protocol/page-lists.ts';
-import { MAX_ENCODED_TEXTS } from '#gpu-host/protocol/wire.ts';
 import type { FrameWriter } from '#gpu-host/protocol/words.ts';
-import { hostileWord, list, mask, sampler, stepOutput, text, word } from './hostile.ts';
+import { hostileWord, limit, list, logitChanges, mask, sampler, stepOutput, text, word } from './hostile.ts';
 import { hostileCopies } from './hostile-copies.ts';
+import { hostileImage, hostileTexts } from './hostile-inputs.ts';
 import type { Random } from './random.ts';
 import { type Addresses, emptySpace, grow, type Space } from './space.ts';
 
@@ -98,7 +98,7 @@ export class HostileSession {
     const { inferlet } = space;
     this.#space = space;
     const id = random.once(5) ? 0 : ++this.#lastId;
-    switch (random.below(33)) {
+    switch (random.below(34)) {
       case 0:
         this.#close(writer, inferlet, queue, id);
         return;
@@ -116,6 +116,8 @@ export class HostileSession {
         return;
       case 3:
         if (random.once(3)) this.#put(writer, inferlet, 0, 0, { op: 'set-tenant-limit', tenantPages: limit(random) });
+        else if (random.once(4))
+          this.#put(writer, inferlet, 0, 0, { op: 'set-span', high: random.u32(), low: random.u32() });
         else this.#put(writer, inferlet, 0, 0, { op: 'set-waiting', waiting: random.once(2) });
         return;
       case 4:
@@ -208,9 +210,10 @@ export class HostileSession {
         });
         return;
       case 26:
+        this.#registry(writer, inferlet, queue, id);
+        return;
       case 27:
-        if (random.once(2)) this.#registry(writer, inferlet, queue, id);
-        else this.#copies(writer, inferlet, queue);
+        this.#copies(writer, inferlet, queue);
         return;
       case 28:
         this.#put(writer, inferlet, queue, this.#runId(), {
@@ -224,9 +227,14 @@ export class HostileSession {
         return;
       case 30:
       case 31:
-        this.#encode(writer, inferlet, id);
+        this.#put(writer, inferlet, 0, id, hostileTexts(random, this.#vocabularySize));
         if (random.once(4)) this.#put(writer, inferlet, 0, id, { op: 'encode-stop' });
         return;
+      case 32: {
+        const image = ++this.#lastId;
+        for (const call of hostileImage(random, this.#embed)) this.#put(writer, inferlet, queue, image, call);
+        return;
+      }
       default:
         this.#put(writer, inferlet, queue, this.#runId(), { op: random.once(2) ? 'run-stop' : 'run-piped' });
     }
@@ -299,17 +307,22 @@ export class HostileSession {
   #run(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
     const random = this.#random;
     if (id > 0) this.#runs.push(id);
-    this.#put(writer, inferlet, queue, id, {
-      op: 'run',
-      request: {
-        token: this.#token(),
-        position: word(random, random.below(8)),
-        pages: list(random, 3, this.#page),
-        maxTokens: word(random, 1 + random.below(12)),
-        sampler: sampler(random),
-        stopTokens: list(random, 3, this.#token),
-      },
-    });
+    const request = {
+      token: this.#token(),
+      position: word(random, random.below(8)),
+      pages: list(random, 3, this.#page),
+      maxTokens: word(random, 1 + random.below(12)),
+      sampler: sampler(random),
+      stopTokens: list(random, 3, this.#token),
+    };
+    const changes = logitChanges(random, this.#token);
+    this.#put(
+      writer,
+      inferlet,
+      queue,
+      id,
+      random.once(3) ? { op: 'start-run', request, changes } : { op: 'run', request },
+    );
   }
 
   #registry(writer: FrameWriter, inferlet: number, queue: number, id: number): void {
@@ -363,7 +376,7 @@ export class HostileSession {
     const { copies, model, pages } = this.#space;
     const given = {
       name: text(random, random.pick(NAMES)),
-      number: 1 + random.below(copies + 2),
+      number: random.once(2) ? copies + 1 : 1 + random.below(copies + 2),
       first: word(random, pages.next),
     };
     for (const operation of hostileCopies(random, this.#makers[model] as PagesMaker, {
@@ -374,25 +387,6 @@ export class HostileSession {
       this.#put(writer, inferlet, queue, ++this.#lastId, operation);
     }
     grow(pages, 2);
-  }
-
-  /** Mostly texts that the encoder takes; now and then as many as a call may have, and one more. */
-  #encode(writer: FrameWriter, inferlet: number, id: number): void {
-    const random = this.#random;
-    const count = random.once(20) ? MAX_ENCODED_TEXTS + random.below(2) : random.below(5);
-    const sane = Uint32Array.from({ length: count }, () => 1 + random.below(12));
-    const tokens = Uint32Array.from({ length: sane.reduce((sum, length) => sum + length, 0) }, () =>
-      random.below(this.#vocabularySize),
-    );
-    const some = (values: Uint32Array) =>
-      random.once(12) ? list(random, values.length, () => word(random, random.below(13))) : values;
-    this.#put(writer, inferlet, 0, id, {
-      op: 'encode',
-      encoder: word(random, random.below(2)),
-      tokens: some(tokens),
-      lengths: some(sane),
-      firsts: some(sane.map((length) => random.below(length + 1))),
-    });
   }
 
   #control(name: string): ExportControl {
@@ -437,9 +431,4 @@ export class HostileSession {
   #runId(): number {
     return this.#runs.length === 0 ? hostileWord(this.#random) : this.#random.pick(this.#runs);
   }
-}
-
-/** No limit half of the time, else mostly a small one; with a random time of reading. */
-function limit(random: Random): TenantLimit {
-  return { pages: random.once(2) ? null : word(random, 24), readAt: word(random, random.below(100)) };
 }

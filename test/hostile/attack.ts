@@ -51,5 +51,20 @@ export const refused = (...codes: readonly string[]): readonly End[] => codes.ma
 /** The invocation ends with one of these: `result` or the code of an error. */
 export const ended = (...codes: readonly string[]): readonly End[] => codes.map((code) => `ended ${code}` as const);
 
+/** The invocation ends because it computes for too long. */
+export const SPENT = ended('cpu-limit', 'deadline-exceeded');
+
+/** Ends of a flood, which may reach any limit first. */
+export const FLOODED = ended(
+  'cpu-limit',
+  'deadline-exceeded',
+  'output-limit',
+  'trap',
+  'result',
+  'terminated',
+  'memory-limit',
+  'inferlet-error',
+);
+
 /** The deploy is refused because the build fails or exceeds its limits. */
 export const UNBUILT = refused('build-failed', 'unsupported-component', 'build-timeout');

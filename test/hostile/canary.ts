@@ -74,7 +74,7 @@ export class Canary {
   /**
    * Resolves when `stories` whole stories that began after this call have ended without a fault.
    *
-   * @param from the stories that ended from then on count, in milliseconds of `performance.now()`
+   * @param from a time of `performance.now()`; the result covers the stories that ended after it
    * @throws Error when a story differed, failed, or missed its deadline
    */
   async listen(stories: number, from = performance.now()): Promise<Heard> {

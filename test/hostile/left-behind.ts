@@ -1,14 +1,15 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import type { PlatformLoad } from '#gateway/app/resources/operations.ts';
+import { programOf, readCommand } from '#test/bench/proc.ts';
+import { platformProcesses } from '#test/chaos/processes.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import type { Platform } from '#test/harness/platform.ts';
 
 /** Longest time for the platform to free what an attack held. It is long because the platform polls and tests share the machine. */
-const SETTLE_MS = 20_000;
+const SETTLE_MS = 60_000;
 const LOOK_EVERY_MS = 50;
 
-/** Name of sandbox processes, which start with their tenants and end when they are idle (`runtime/fleet`). */
-const SANDBOX = 'sandbox';
+/** Program of sandbox processes, which start with their tenants and end when they are idle (`runtime/fleet`). */
+const SANDBOX = '/guest/main.ts';
 
 /** Resources that an idle platform holds, for comparison before and after attacks. */
 export interface Holdings {
@@ -55,34 +56,13 @@ export async function leftBehind(platform: Platform, before: Holdings): Promise<
   }
 }
 
-/** Program names of a process and all its descendants. */
+/** Program names of a process and all its descendants, except sandboxes. */
 function descendants(root: number): string[] {
-  const processes = readdirSync('/proc')
-    .filter((entry) => /^\d+$/.test(entry))
-    .flatMap((entry) => statOf(Number(entry)));
-  const family = new Set([root]);
-  for (let size = 0; size !== family.size; ) {
-    size = family.size;
-    for (const { pid, parent } of processes) if (family.has(parent)) family.add(pid);
-  }
-  return processes.filter(({ pid, name }) => family.has(pid) && name !== SANDBOX).map(({ name }) => name);
-}
-
-/** A process as a list of one; empty when the process has ended or is a zombie. */
-function statOf(pid: number): { pid: number; parent: number; name: string }[] {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const [state, parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    if (state === 'Z') return [];
-    return [{ pid, parent: Number(parent), name: programOf(pid) }];
-  } catch {
-    return [];
-  }
-}
-
-function programOf(pid: number): string {
-  const [program = '', ...args] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-  if (args.some((arg) => arg.endsWith('/guest/main.ts'))) return SANDBOX;
-  const script = args.find((arg) => arg.endsWith('.ts'));
-  return [program.split('/').at(-1), script?.split('/').slice(-2).join('/')].filter(Boolean).join(' ');
+  return (
+    platformProcesses(root)
+      .map(readCommand)
+      // A zombie has no command.
+      .filter(([program, ...args]) => program !== '' && !args.some((arg) => arg.endsWith(SANDBOX)))
+      .map(programOf)
+  );
 }

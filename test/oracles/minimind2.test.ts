@@ -17,7 +17,7 @@ import { floatGraph } from './float-graph.ts';
 import { greedyTokens } from './transformers.ts';
 
 const GRAPH = 'onnx/model_quantized.onnx';
-/** `<|im_start|>user\nWhat is the capital of France?…` would do as well: the graph accepts any tokens of the vocabulary as a prompt. */
+/** Any tokens of the vocabulary. */
 const PROMPT = Array.from({ length: 48 }, (_, i) => (i === 0 ? 1 : 3 + ((i * 977) % 6000)));
 const GREEDY_TOKENS = 48;
 
@@ -38,7 +38,7 @@ after(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-test('log-probabilities equal those of the graph exported by PyTorch', async () => {
+test('log-probabilities equal those of the graph exported by PyTorch', async (context) => {
   const session = await InferenceSession.create(graph);
   const logits = await exportedLogits(session, PROMPT);
   await session.release();
@@ -62,7 +62,7 @@ test('log-probabilities equal those of the graph exported by PyTorch', async () 
       const error = Math.abs((output.logProbabilities[i] as number) - (expected[output.tokens[i] as number] as number));
       worst = Math.max(worst, error);
     }
-    console.log(`${each.name}: largest difference of a log-probability ${worst.toExponential(1)}`);
+    context.diagnostic(`${each.name}: largest difference of a log-probability ${worst.toExponential(1)}`);
     assert.ok(worst < 1e-4, `${each.name} differs by ${worst}`);
   }
 });

@@ -21,15 +21,18 @@ export async function greedyTokens(directory: string, prompt: readonly number[],
   env.localModelPath = path.dirname(directory);
   env.allowRemoteModels = false;
   const model = await AutoModelForCausalLM.from_pretrained(path.basename(directory), { dtype: 'fp32', device: 'cpu' });
-  const result = await model.generate({
-    input_ids: new Tensor('int64', BigInt64Array.from(prompt, BigInt), [1, prompt.length]),
-    attention_mask: new Tensor('int64', new BigInt64Array(prompt.length).fill(1n), [1, prompt.length]),
-    max_new_tokens: count,
-    // No token of the vocabulary, so that decoding continues past the end of a turn, as in our engine.
-    eos_token_id: -1,
-    do_sample: false,
-    repetition_penalty: 1,
-  });
-  await model.dispose();
-  return Array.from(result.data, Number).slice(prompt.length);
+  try {
+    const result = await model.generate({
+      input_ids: new Tensor('int64', BigInt64Array.from(prompt, BigInt), [1, prompt.length]),
+      attention_mask: new Tensor('int64', new BigInt64Array(prompt.length).fill(1n), [1, prompt.length]),
+      max_new_tokens: count,
+      // No token of the vocabulary, so that decoding continues past the end of a turn, as in our engine.
+      eos_token_id: -1,
+      do_sample: false,
+      repetition_penalty: 1,
+    });
+    return Array.from(result.data, Number).slice(prompt.length);
+  } finally {
+    await model.dispose();
+  }
 }

@@ -64,6 +64,10 @@ try {
   await writeFile(path.join(folder, 'invocations.json'), text(records));
   await writeFile(path.join(folder, 'expected.json'), text(expected));
   await writeFile(path.join(folder, 'master.key'), MASTER_KEY);
+} catch (error) {
+  // Part of a state would prevent the next attempt.
+  await rm(folder, { recursive: true, force: true });
+  throw error;
 } finally {
   await rm(work, { recursive: true });
 }

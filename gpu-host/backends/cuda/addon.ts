@@ -24,7 +24,7 @@ export interface CudaDevice {
   readonly capability: string;
   /** True when the addon was built for such cards. */
   readonly usable: boolean;
-  /** CUDA's encoding: 13000 is 13.0; 0 when unknown. */
+  /** As `versionText` reads it. */
   readonly driverVersion: number;
   readonly runtimeVersion: number;
 }
@@ -125,6 +125,11 @@ export interface MemoryReport {
   readonly total: number;
   readonly free: number;
   readonly pagesThatFit: number;
+}
+
+/** A version that CUDA encodes: 13000 is 13.0; 0 or undefined is unknown. */
+export function versionText(version = 0): string {
+  return version === 0 ? 'unknown' : `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
 }
 
 /** File to which `npm run build:cuda` writes the addon. */

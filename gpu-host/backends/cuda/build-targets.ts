@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, globSync, mkdirSync, renameSync, utimesSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { ADDON_FILE } from './addon.ts';
 import { compileAll, forgetOld, Includes, isTest, link, SourceChangedError } from './build-cache.ts';
 import { type Compiler, cardCompiler, DEFAULT_ARCH, emulationCompiler } from './build-tools.ts';
 
@@ -89,8 +88,6 @@ export function ensureEmulatedAddon(): Promise<string> {
   emulatedAddon ??= build('addon', { emulated: true });
   return emulatedAddon;
 }
-
-export { ADDON_FILE };
 
 /** Sources of a target. Every target has `kernels` and `engine`; an emulated one has the emulation in place of the card. */
 function sourcesOf(target: Target, emulated: boolean, includes: Includes): string[] {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
   existsSync,
@@ -188,6 +189,20 @@ test('build: nvcc is found on PATH and under CUDA_HOME', (t) => {
   chmodSync(file, 0o755);
   assert.equal(findNvcc({ PATH: path.join(folder, 'bin') }), file);
   assert.equal(findNvcc({ PATH: '', CUDA_HOME: folder }), file);
+});
+
+test('build: options without an effect are refused', () => {
+  const program = path.join(import.meta.dirname, 'build.ts');
+  for (const [args, why] of [
+    [['--sanitize'], '--sanitize needs --emulate'],
+    [['--registers', '--emulate'], '--registers needs nvcc'],
+    [['--tests', '--harness'], '--tests or --harness, not both'],
+    [['--jobs', 'many'], '--jobs many is not a number'],
+  ] as const) {
+    const { status, stderr } = spawnSync(process.execPath, [program, ...args], { encoding: 'utf8' });
+    assert.equal(status, 2, stderr);
+    assert.ok(stderr.startsWith('error: ') && stderr.includes(why) && stderr.includes('Usage: '), stderr);
+  }
 });
 
 test('build: an invalid architecture is refused', () => {

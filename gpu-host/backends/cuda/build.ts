@@ -1,12 +1,12 @@
 /** `npm run build:cuda`: compiles the native backend for a card. `--help` lists its other targets. */
 import path from 'node:path';
-import { parseArgs } from 'node:util';
+import { readArguments, refuseArguments, runMain } from '#infra/arguments.ts';
 import { ADDON_FILE } from './addon.ts';
 import { BuildError } from './build-cache.ts';
 import { build, type Target } from './build-targets.ts';
 import { ARCHITECTURES, cardCompiler, DEFAULT_ARCH, emulationCompiler, MissingCompilerError } from './build-tools.ts';
 
-const HELP = `Usage: npm run build:cuda -- [options]
+const USAGE = `Usage: npm run build:cuda -- [options]
 
 Compiles the CUDA backend with nvcc, for the platform to load. Objects are cached and compiled again only when their sources change.
 
@@ -21,12 +21,13 @@ Compiles the CUDA backend with nvcc, for the platform to load. Objects are cache
   --jobs N      compilations at the same time (as many as cores)
   --registers   show each kernel's registers, spills and shared memory as reported by ptxas
   --quiet       print nothing but the path
+  --help        print this
 `;
 
-/** @returns the exit code */
-async function main(args: readonly string[]): Promise<number> {
-  const { values } = parseArgs({
-    args: [...args],
+await runMain(main, [BuildError, MissingCompilerError]);
+
+async function main(): Promise<void> {
+  const { values } = readArguments(USAGE, {
     options: {
       arch: { type: 'string', default: DEFAULT_ARCH },
       emulate: { type: 'boolean', default: false },
@@ -37,13 +38,14 @@ async function main(args: readonly string[]): Promise<number> {
       jobs: { type: 'string' },
       registers: { type: 'boolean', default: false },
       quiet: { type: 'boolean', default: false },
-      help: { type: 'boolean', default: false },
     },
   });
-  if (values.help) {
-    console.log(HELP);
-    return 0;
-  }
+  if (values.sanitize && !values.emulate) refuseArguments(USAGE, '--sanitize needs --emulate.');
+  if (values.registers && values.emulate) refuseArguments(USAGE, '--registers needs nvcc, so it excludes --emulate.');
+  if (values.tests && values.harness) refuseArguments(USAGE, 'one build makes --tests or --harness, not both.');
+  const jobs = values.jobs === undefined ? undefined : Number(values.jobs);
+  if (jobs !== undefined && !(Number.isInteger(jobs) && jobs > 0))
+    refuseArguments(USAGE, `--jobs ${values.jobs} is not a number of compilations.`);
   const target: Target = values.tests ? 'tests' : values.harness ? 'harness' : 'addon';
   const say = (text: string) => {
     if (!values.quiet) console.log(text);
@@ -58,8 +60,8 @@ async function main(args: readonly string[]): Promise<number> {
     sanitize: values.sanitize,
     arch: values.arch,
     ...(out === undefined ? {} : { out: path.resolve(out) }),
-    ...(values.jobs === undefined ? {} : { jobs: Math.max(1, Number(values.jobs) || 1) }),
-    ...(values.registers && !values.emulate ? { extra: ['-Xptxas', '-v'] } : {}),
+    ...(jobs !== undefined && { jobs }),
+    ...(values.registers && { extra: ['-Xptxas', '-v'] }),
     onCompiled: (source, done, of, warnings) => {
       say(`[${done}/${of}] ${path.relative(path.join(import.meta.dirname, 'native'), source)}`);
       if (warnings !== '') say(warnings);
@@ -67,15 +69,4 @@ async function main(args: readonly string[]): Promise<number> {
   });
   say(`Made in ${((performance.now() - started) / 1000).toFixed(1)} s:`);
   console.log(file);
-  return 0;
-}
-
-try {
-  process.exitCode = await main(process.argv.slice(2));
-} catch (error) {
-  const known = error instanceof MissingCompilerError || error instanceof BuildError;
-  const wrongUse = error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS');
-  if (!known && !wrongUse) throw error;
-  console.error(wrongUse ? `${error.message}\n\n${HELP}` : error.message);
-  process.exitCode = wrongUse ? 2 : 1;
 }

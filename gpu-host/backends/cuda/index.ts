@@ -32,6 +32,7 @@ import {
   type KvPrecision,
   loadAddon,
   type Precision,
+  versionText,
 } from './addon.ts';
 import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
 import { CudaError, fromAddon } from './errors.ts';
@@ -39,9 +40,6 @@ import { captureGraphsAhead } from './graphs-ahead.ts';
 import { Deadline, SharedWait } from './waiting.ts';
 import { tensorPlaces } from './weights.ts';
 import { needsWholeRows, topOfWholeRows } from './whole-rows.ts';
-
-export type { KvPrecision, Precision } from './addon.ts';
-export { CudaError } from './errors.ts';
 
 /** Options of {@link createCudaBackend}. */
 export interface CudaBackendOptions {
@@ -440,9 +438,4 @@ class CudaBackend implements Backend {
 
 function gib(bytes: number): string {
   return (bytes / 2 ** 30).toFixed(1);
-}
-
-/** CUDA encodes version 13.0 as 13000. */
-function versionText(version: number): string {
-  return version === 0 ? 'unknown' : `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
 }

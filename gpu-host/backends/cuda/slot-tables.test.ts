@@ -133,6 +133,15 @@ test('a sequence that keeps no keys takes no table; neither does a short list, n
   assert.equal(tables.count, 0);
 });
 
+test('a list larger than all room evicts no other list', () => {
+  const tables = new SlotTables(4096);
+  tables.begin();
+  tables.place(listOf(0, 1000), 1, Uint32Array.of(1000));
+  for (let batch = 0; batch < 40; batch++) tables.begin();
+  assert.equal(tables.place(listOf(2000, 5000), 1, Uint32Array.of(7000)), undefined);
+  assert.equal(tables.count, 1);
+});
+
 test('two sequences of a batch never have one table', () => {
   const tables = new SlotTables(8192);
   tables.begin();

@@ -113,6 +113,7 @@ export class SlotTables {
   /** Makes an empty table, with room to grow. */
   #make(needed: number): Table | undefined {
     const size = sizeFor(needed);
+    if (!this.#room.fits(size)) return undefined;
     let start = this.#room.take(size);
     for (const oldest of this.#tables) {
       if (start !== undefined || oldest.used + KEPT_BATCHES >= this.#batch) break;
@@ -148,8 +149,13 @@ class Room {
     this.#most = most;
   }
 
+  /** True when an empty room has such a block. */
+  fits(size: number): boolean {
+    return size <= this.#most;
+  }
+
   take(size: number): number | undefined {
-    if (size > this.#most) return undefined;
+    if (!this.fits(size)) return undefined;
     const starts = this.#free.get(size) as Set<number>;
     for (const start of starts) {
       starts.delete(start);

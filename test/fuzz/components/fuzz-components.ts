@@ -10,7 +10,7 @@ export interface FuzzComponentsOptions {
   readonly seed: number;
   /** Number of mutants that also go through a whole platform. */
   readonly endToEnd: number;
-  /** The first index; mutant `index` of a seed is the same in every run. */
+  /** The first index, 0 by default. */
   readonly first?: number;
   readonly workers?: number;
   /** Called with the number of finished mutants. */

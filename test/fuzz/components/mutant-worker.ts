@@ -17,19 +17,27 @@ const PROGRAM = fileURLToPath(new URL('./worker.ts', import.meta.url));
 /** Mutants per process: bounds the effect that state left in V8 can have on later mutants. */
 const MUTANTS_A_PROCESS = 500;
 const DEADLINE_MS = 60_000;
+/** A worker reads all seeds before it is ready; on a machine under load that takes most of a minute. */
+const READY_DEADLINE_MS = 300_000;
 const MAX_HEAP_MB = 512;
 /** The kernel ends a worker that outlives its parent in an endless loop. */
 const MAX_CPU_SECONDS = 1800;
 
 /** A throw-away process that runs one mutant after another; a new one takes its place when it dies, hangs or has run many. */
 export class MutantWorker implements Disposable {
+  readonly #program: string;
   #child: ChildProcess | null = null;
   #ran = 0;
 
+  /** @param program answers as `worker.ts` does */
+  constructor(program = PROGRAM) {
+    this.#program = program;
+  }
+
   async run(seed: number, index: number): Promise<Outcome> {
-    this.#child ??= await start();
+    this.#child ??= await start(this.#program);
     const outcome = await ask(this.#child, seed, index);
-    if (outcome.kind === 'died' || outcome.kind === 'hung' || ++this.#ran >= MUTANTS_A_PROCESS) this[Symbol.dispose]();
+    if (outcome.kind !== 'ended' || ++this.#ran >= MUTANTS_A_PROCESS) this[Symbol.dispose]();
     return outcome;
   }
 
@@ -40,20 +48,22 @@ export class MutantWorker implements Disposable {
   }
 }
 
-async function start(): Promise<ChildProcess> {
+async function start(program: string): Promise<ChildProcess> {
   const flags = [`--max-old-space-size=${MAX_HEAP_MB}`, '--disable-warning=ExperimentalWarning'];
   const child = spawn(
     '/bin/sh',
-    ['-c', `ulimit -c 0; ulimit -t ${MAX_CPU_SECONDS}; exec "$0" "$@"`, process.execPath, ...flags, PROGRAM],
+    ['-c', `ulimit -c 0; ulimit -t ${MAX_CPU_SECONDS}; exec "$0" "$@"`, process.execPath, ...flags, program],
     { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] },
   );
-  const ready = await answer(child);
-  if (!('message' in ready)) throw new Error(`the worker ${ready.failure} before it was ready`);
-  return child;
+  const ready = await answer(child, READY_DEADLINE_MS);
+  if ('message' in ready) return child;
+  child.kill('SIGKILL');
+  throw new Error(`the worker ${ready.failure} before it was ready`);
 }
 
 async function ask(child: ChildProcess, seed: number, index: number): Promise<Outcome> {
-  child.send({ seed, index });
+  // `answer` reports a process that has died; without a callback, `send` throws the error of its closed channel.
+  child.send({ seed, index }, () => undefined);
   const given = await answer(child);
   if (!('message' in given)) return { index, kind: given.kind, fault: given.failure };
   const { message } = given;
@@ -65,14 +75,16 @@ async function ask(child: ChildProcess, seed: number, index: number): Promise<Ou
 type Answer = { message: Message } | { kind: 'died' | 'hung'; failure: string };
 
 /** The worker's next message, or the reason why none came. */
-async function answer(child: ChildProcess): Promise<Answer> {
+async function answer(child: ChildProcess, deadlineMs = DEADLINE_MS): Promise<Answer> {
+  if (child.exitCode !== null || child.signalCode !== null)
+    return { kind: 'died', failure: `died with ${child.signalCode ?? child.exitCode} after the mutant before` };
   const { promise, resolve } = Promise.withResolvers<Answer>();
   const onMessage = (message: Message) => resolve({ message });
   const onExit = (code: number | null, signal: string | null) =>
     resolve({ kind: 'died', failure: `died with ${signal ?? code}` });
   const timer = setTimeout(
-    () => resolve({ kind: 'hung', failure: `gave no answer within ${DEADLINE_MS} ms` }),
-    DEADLINE_MS,
+    () => resolve({ kind: 'hung', failure: `gave no answer within ${deadlineMs} ms` }),
+    deadlineMs,
   );
   child.once('message', onMessage as (message: unknown) => void).once('exit', onExit);
   try {

@@ -67,9 +67,12 @@ export async function runMutant(component: Uint8Array): Promise<MutantEnd> {
   }
 }
 
-/** True for errors that an instantiation may throw: traps, link errors, and an exhausted stack. */
+/** Messages of V8 for an exhausted stack, and for memories and tables that it cannot allocate. */
+const EXHAUSTED = /call stack|WebAssembly/;
+
+/** True for errors that an instantiation may throw: traps, link errors, and exhaustion. Other range errors are faults of the platform. */
 const isGuestsFault = (error: unknown): boolean =>
   error instanceof GuestTrap ||
   error instanceof WebAssembly.RuntimeError ||
   error instanceof WebAssembly.LinkError ||
-  error instanceof RangeError;
+  (error instanceof RangeError && EXHAUSTED.test(error.message));

@@ -1,6 +1,7 @@
 /**
  * A throw-away process that makes and runs mutants. The parent sends `{seed, index}`, one at a time. The process answers
- * `{index, seed, mutations, stage, code, message}`, or `{index, fault}` for an error without a code.
+ * `{index, seed, mutations, stage, code, message}`, or `{index, fault}` for an error without a code. It ends after a fault: an error that comes
+ * late would be taken for the answer to the next mutant.
  */
 import { Random } from '../random.ts';
 import { mutant } from './mutate.ts';
@@ -12,7 +13,7 @@ let current = -1;
 
 const faulty = (error: unknown): void => {
   const fault = error instanceof Error ? (error.stack ?? error.message) : String(error);
-  process.send?.({ index: current, fault });
+  process.send?.({ index: current, fault }, () => process.exit(1));
 };
 process.on('uncaughtException', faulty);
 process.on('unhandledRejection', faulty);

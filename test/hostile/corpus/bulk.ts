@@ -1,7 +1,6 @@
-import { type Attack, ended } from '../attack.ts';
+import { type Attack, ended, SPENT } from '../attack.ts';
 import { DONE, forever, type GuestText } from '../guest.ts';
 
-const SPENT = ended('cpu-limit', 'deadline-exceeded');
 const MiB = 1 << 20;
 /** Limits that let a guest touch 512 MiB with one instruction. */
 const HUGE = { limits: { cpuMs: 500, wallMs: 20_000, memoryMb: 520, pages: 16, tokens: 1000 } };

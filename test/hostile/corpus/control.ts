@@ -1,7 +1,6 @@
-import { type Attack, ended, UNBUILT } from '../attack.ts';
+import { type Attack, ended, SPENT, UNBUILT } from '../attack.ts';
 import { DONE, forever, type GuestText, SCRATCH, swallow } from '../guest.ts';
 
-const SPENT = ended('cpu-limit', 'deadline-exceeded');
 const TAG = /\(tag /;
 /** Exceptions with tags do not build today; if a later build accepts them, the attack must end in one of the other ways. */
 const THROWING = [...UNBUILT, ...SPENT, ...ended('trap')];

@@ -1,7 +1,6 @@
-import { type Attack, ended } from '../attack.ts';
+import { type Attack, ended, FLOODED, SPENT } from '../attack.ts';
 import { AT, CHAT_MODEL_NAME, DONE, forever, type GuestText, MODEL_NAME, SCRATCH, TOPIC, times } from '../guest.ts';
 
-const SPENT = ended('cpu-limit', 'deadline-exceeded');
 const LIMITS = { cpuMs: 300, wallMs: 8000, memoryMb: 32, pages: 64, tokens: 10_000 };
 const GRANTS = { store: true, messaging: true, launch: '*', hosts: ['127.0.0.1:*', 'example.invalid'] };
 
@@ -22,17 +21,7 @@ const wait = (fn: string, call: string): string =>
 const withQueue = (run: string): string => `(local.set $j (call $queue.queue.new ${MODEL_NAME})) ${run}`;
 /** A key that changes with $i, which gives its last bytes. */
 const KEY = `(i32.store (i32.const ${AT.name}) (i32.or (i32.const 0x30303030) (i32.and (local.get $i) (i32.const 0x0f0f0f0f))))`;
-const ANY = ended(
-  'cpu-limit',
-  'deadline-exceeded',
-  'output-limit',
-  'trap',
-  'result',
-  'terminated',
-  'memory-limit',
-  'inferlet-error',
-);
-/** Launches itself \`count\` times; the platform provides the function's name. */
+/** Launches itself `count` times; the platform provides the function's name. */
 const forks = (count: number, then: string): GuestText => ({
   run: `(call $runtime.function-name (i32.const 1024))
     ${times(count, '(drop (call $children.child.new (i32.load (i32.const 1024)) (i32.load (i32.const 1028)) (i32.const 16) (i32.const 2)))')} ${then}`,
@@ -69,9 +58,9 @@ export const floods: readonly Attack[] = [
         `${KEY} (local.set $i (i32.add (local.get $i) (i32.const 1))) ${fill(65_536)} (call $drop:store.set (call $store.set ${TOPIC} (i32.const ${AT.heap}) (i32.const 65536) (i32.const 0) (i32.const 0)))`,
       ),
     },
-    ANY,
+    FLOODED,
   ),
-  attack('store-reads-never-read', { run: forever(`(drop (call $store.get ${TOPIC}))`) }, ANY),
+  attack('store-reads-never-read', { run: forever(`(drop (call $store.get ${TOPIC}))`) }, FLOODED),
   attack(
     'store-lists',
     {
@@ -82,7 +71,7 @@ export const floods: readonly Attack[] = [
         ),
       ),
     },
-    ANY,
+    FLOODED,
   ),
   attack(
     'broadcasts',
@@ -91,7 +80,7 @@ export const floods: readonly Attack[] = [
         `(call $drop:messaging.broadcast (call $messaging.broadcast ${TOPIC} (i32.const 0) (i32.const ${AT.heap}) (i32.const 65536)))`,
       ),
     },
-    ANY,
+    FLOODED,
   ),
   attack(
     'pushes',
@@ -100,31 +89,35 @@ export const floods: readonly Attack[] = [
         `(call $drop:messaging.push (call $messaging.push ${TOPIC} (i32.const 1) (i32.const ${AT.heap}) (i32.const 65536)))`,
       ),
     },
-    ANY,
+    FLOODED,
   ),
-  attack('pulls-that-wait', { run: `${times(500, `(drop (call $messaging.pull ${TOPIC}))`)} ${SLEEP} ${DONE}` }, ANY),
+  attack(
+    'pulls-that-wait',
+    { run: `${times(500, `(drop (call $messaging.pull ${TOPIC}))`)} ${SLEEP} ${DONE}` },
+    FLOODED,
+  ),
   attack(
     'subscriptions-that-overflow',
     {
       run: `(drop (call $messaging.subscription.new ${TOPIC})) ${forever(wait('messaging.broadcast', `(call $messaging.broadcast ${TOPIC} (i32.const 1) (i32.const ${AT.heap}) (i32.const 65536))`))}`,
     },
-    ANY,
+    FLOODED,
   ),
   attack(
     'timers',
     {
       run: `${times(16_000, '(drop (call $runtime.sleep (i32.and (local.get $i) (i32.const 1023))))')} ${SLEEP} ${DONE}`,
     },
-    ANY,
+    FLOODED,
   ),
-  attack('timers-of-zero', { run: forever(wait('runtime.sleep', '(call $runtime.sleep (i32.const 0))')) }, ANY),
+  attack('timers-of-zero', { run: forever(wait('runtime.sleep', '(call $runtime.sleep (i32.const 0))')) }, FLOODED),
   attack(
     'requests',
     {
       fields: '(data (i32.const 2048) "GEThttp://127.0.0.1:6379/")',
       run: `${times(1000, '(drop (call $http.exchange.new (i32.const 2048) (i32.const 3) (i32.const 2051) (i32.const 22) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 10)))')} ${SLEEP} ${DONE}`,
     },
-    ANY,
+    FLOODED,
   ),
   attack(
     'requests-without-a-host',
@@ -132,10 +125,10 @@ export const floods: readonly Attack[] = [
       fields: '(data (i32.const 2048) "GEThttp://example.invalid/")',
       run: `${times(1000, '(drop (call $http.exchange.new (i32.const 2048) (i32.const 3) (i32.const 2051) (i32.const 23) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 10)))')} ${SLEEP} ${DONE}`,
     },
-    ANY,
+    FLOODED,
   ),
-  attack('children', forks(64, `${SLEEP} ${DONE}`), ANY),
-  attack('children-of-children', forks(1000, DONE), ANY),
+  attack('children', forks(64, `${SLEEP} ${DONE}`), FLOODED),
+  attack('children-of-children', forks(1000, DONE), FLOODED),
   attack(
     'files',
     {
@@ -148,13 +141,13 @@ export const floods: readonly Attack[] = [
           ),
         ) + DONE,
     },
-    ANY,
+    FLOODED,
   ),
-  attack('queues', { run: `${times(2000, `(drop (call $queue.queue.new ${MODEL_NAME}))`)} ${DONE}` }, ANY),
+  attack('queues', { run: `${times(2000, `(drop (call $queue.queue.new ${MODEL_NAME}))`)} ${DONE}` }, FLOODED),
   attack(
     'pages',
     { run: `${withQueue(forever(`(call $allocate.allocate-pages (local.get $j) (i32.const 1) ${SCRATCH})`))}` },
-    ANY,
+    FLOODED,
   ),
   attack(
     'pages-of-minus-one',
@@ -163,7 +156,7 @@ export const floods: readonly Attack[] = [
         `(call $allocate.allocate-pages (local.get $j) (i32.const -1) ${SCRATCH}) (call $allocate.allocate-embeds (local.get $j) (i32.const -1) ${SCRATCH}) ${DONE}`,
       ),
     },
-    ANY,
+    FLOODED,
   ),
   attack(
     'embeds',
@@ -174,7 +167,7 @@ export const floods: readonly Attack[] = [
         ),
       ),
     },
-    ANY,
+    FLOODED,
   ),
   attack(
     'forwards',
@@ -182,7 +175,7 @@ export const floods: readonly Attack[] = [
       run: withQueue(`(call $allocate.allocate-embeds (local.get $j) (i32.const 1) ${SCRATCH})
     ${forever('(call $forward.forward (local.get $j) (i32.const 512) (i32.const 0) (i32.load (i32.const 260)) (i32.const 1) (i32.const 512) (i32.const 0) (i32.const 512) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))')}`),
     },
-    ANY,
+    FLOODED,
   ),
   attack(
     'broken-forwards',
@@ -193,7 +186,7 @@ export const floods: readonly Attack[] = [
         ),
       ),
     },
-    ANY,
+    FLOODED,
   ),
   attack(
     'exports',
@@ -202,7 +195,7 @@ export const floods: readonly Attack[] = [
     ${times(500, `${KEY} (drop (call $allocate.export-pages (local.get $j) (i32.load (i32.const 260)) (i32.const 1) ${TOPIC} (i32.const 1)))`)}
     ${times(500, `${KEY} (drop (call $allocate.unexport (local.get $j) ${TOPIC}))`)} ${SLEEP} ${DONE}`),
     },
-    ANY,
+    FLOODED,
   ),
   attack(
     'addresses-behind-a-run-of-many',
@@ -222,7 +215,7 @@ export const floods: readonly Attack[] = [
       (call $allocate.free-embeds (local.get $j) (i32.const ${AT.heap}) (i32.const 16384))`,
     )} ${LONG_SLEEP} ${DONE}`,
     },
-    ANY,
+    FLOODED,
     MANY,
   ),
   attack(
@@ -241,7 +234,7 @@ export const floods: readonly Attack[] = [
         .join(' ')
         .concat(` ${LONG_SLEEP} ${DONE}`),
     },
-    ANY,
+    FLOODED,
     MANY,
   ),
   attack(
@@ -253,7 +246,7 @@ export const floods: readonly Attack[] = [
         (drop (call $grammar.compiled.new ${MODEL_NAME} (i32.const 1) (i32.const ${AT.heap}) (i32.const 262144)))`,
       )} ${LONG_SLEEP} ${DONE}`,
     },
-    [...ANY, ...SANDBOX_LOST],
+    [...FLOODED, ...SANDBOX_LOST],
     MANY,
   ),
   attack('forty-that-spin', { run: forever() }, SPENT, { invocations: 40 }),

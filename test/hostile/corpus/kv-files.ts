@@ -1,18 +1,8 @@
-import { type Attack, ended } from '../attack.ts';
+import { type Attack, ended, FLOODED } from '../attack.ts';
 import { AT, CHAT_MODEL_NAME, DONE, forever, SCRATCH, TOPIC, times } from '../guest.ts';
 
 const MANIFEST = { limits: { cpuMs: 500, wallMs: 8000, memoryMb: 80, pages: 4096, tokens: 4_000_000 } };
 const MiB = 1 << 20;
-const ANY = ended(
-  'cpu-limit',
-  'deadline-exceeded',
-  'result',
-  'trap',
-  'terminated',
-  'output-limit',
-  'memory-limit',
-  'inferlet-error',
-);
 
 /**
  * A guest with a file that stays closed: its opening waits on the queue behind a run whose tokens the guest does not read. `run` finds the file in
@@ -33,7 +23,7 @@ const whileOpening = (name: string, run: string, more: Partial<Attack> = {}): At
         ${run}`,
     },
   }),
-  ends: ANY,
+  ends: FLOODED,
   manifest: MANIFEST,
   ...more,
 });
@@ -52,7 +42,7 @@ export const kvFiles: readonly Attack[] = [
     `${times(80, `(drop (call $kv-files.file.pred ${FILE} ${tokens(65_000)} ${tokens(65_000)} (i32.const 1)))`)}
     (local.set $j (call $runtime.sleep (i32.const 20000))) (drop (call $wait:runtime.sleep (local.get $j) ${SCRATCH})) ${DONE}`,
     // Many guests may take more memory than their tenant's sandbox has.
-    { invocations: 120, wallMs: 60_000, ends: [...ANY, ...ended('runtime-lost')] },
+    { invocations: 120, wallMs: 60_000, ends: [...FLOODED, ...ended('runtime-lost')] },
   ),
   whileOpening(
     'extracts',
@@ -77,7 +67,7 @@ export const kvFiles: readonly Attack[] = [
           ${forever(`(drop (call $queue.queue.new (i32.const ${AT.heap}) (i32.const ${16 * MiB})))`)}`,
       },
     }),
-    ends: ANY,
+    ends: FLOODED,
     manifest: MANIFEST,
   },
   {
@@ -92,7 +82,7 @@ export const kvFiles: readonly Attack[] = [
             (i32.const 600) (f32.const 0) (i32.const 0) (f32.const 1) (f32.const 0) (i32.const 0) ${tokens(200_000)}))`)}`,
       },
     }),
-    ends: ANY,
+    ends: FLOODED,
     manifest: MANIFEST,
   },
   {
@@ -105,7 +95,7 @@ export const kvFiles: readonly Attack[] = [
           ${forever(`(call $allocate.free-pages (local.get $j) ${tokens(262_000)}) (call $allocate.free-pages (local.get $j) ${tokens(8000)})`)}`,
       },
     }),
-    ends: ANY,
+    ends: FLOODED,
     manifest: MANIFEST,
   },
   {
@@ -122,7 +112,7 @@ export const kvFiles: readonly Attack[] = [
           ${forever(`(call $forward.forward (local.get $j) ${`${tokens(8000)} `.repeat(4)} (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))`)}`,
       },
     }),
-    ends: ANY,
+    ends: FLOODED,
     manifest: MANIFEST,
   },
 ];

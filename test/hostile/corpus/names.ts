@@ -27,7 +27,7 @@ const linked = (module: string, field: string): string =>
     run: '(drop (call $linked))',
   });
 
-/** Exports a memory, a table, a global and a function under one name, each from its own instance, and imports all four. */
+/** Exports a memory, a table and a global under one name, each from its own instance, and imports the last two. */
 const everyKind = (word: string): string =>
   componentText({
     before: ['(memory (export "@") 1)', '(table (export "@") 1 funcref)', '(global (export "@") i32 (i32.const 1))']

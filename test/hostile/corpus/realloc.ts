@@ -1,7 +1,6 @@
-import { type Attack, ended, UNBUILT } from '../attack.ts';
+import { type Attack, ended, SPENT, UNBUILT } from '../attack.ts';
 import { DONE, forever, type GuestText, MODEL_NAME, RETURN, SCRATCH, swallow, TOPIC } from '../guest.ts';
 
-const SPENT = ended('cpu-limit', 'deadline-exceeded');
 const FIELDS = '(global $armed (mut i32) (i32.const 0))';
 /** Calls `tenant`, for whose result the host calls `cabi_realloc`. */
 const ASK = `(global.set $armed (i32.const 1)) (call $runtime.tenant ${SCRATCH}) ${DONE}`;

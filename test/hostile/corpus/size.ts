@@ -25,7 +25,7 @@ const COMPONENT_SECTION = 4;
 const WASM = [0, 0x61, 0x73, 0x6d];
 const COMPONENT_HEADER = Uint8Array.of(...WASM, 0x0d, 0, 1, 0);
 
-/** A component's header and a section of zeros of this many bytes. */
+/** A component's header and zeros, `bytes` long together. */
 function zeros(bytes: number): Uint8Array {
   const all = new Uint8Array(bytes);
   all.set(COMPONENT_HEADER);

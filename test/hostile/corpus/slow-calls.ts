@@ -1,7 +1,6 @@
-import { type Attack, ended } from '../attack.ts';
+import { type Attack, ended, SPENT } from '../attack.ts';
 import { AT, CHAT_MODEL_NAME, DONE, forever, type GuestText, MODEL_NAME, SCRATCH, swallow, times } from '../guest.ts';
 
-const SPENT = ended('cpu-limit', 'deadline-exceeded');
 const LIMITS = { limits: { cpuMs: 300, wallMs: 20_000, memoryMb: 64, pages: 16, tokens: 100_000 } };
 const RESET = `(global.set $top (i32.const ${8 << 20}))`;
 const KiB = 1024;
@@ -56,13 +55,16 @@ const GRAMMAR_ENDS = [...SPENT, ...ended('result')];
 const [JSON_SCHEMA, REGEX, EBNF] = [0, 1, 2];
 const nestedSchema = (depth: number): string => `${'{"type":"array","items":'.repeat(depth)}{}${'}'.repeat(depth)}`;
 
+/** Renders a chat whose messages are `depth` times `open` and as often `close`. */
 const json = (open: string, depth: number, close: string): GuestText => ({
-  fields: `(data (i32.const 2048) "${[...'{"messages":'].map((c) => `\\${c.charCodeAt(0).toString(16)}`).join('')}")`,
-  run: `(memory.copy (i32.const ${AT.heap}) (i32.const 2048) (i32.const 12))
+  ...again(
+    `(call $tokenize.render-chat ${CHAT_MODEL_NAME} (i32.const ${AT.heap}) (i32.const ${13 + 2 * depth}) ${SCRATCH})`,
+    `(memory.copy (i32.const ${AT.heap}) (i32.const 2048) (i32.const 12))
     (memory.fill (i32.const ${AT.heap + 12}) (i32.const ${open.charCodeAt(0)}) (i32.const ${depth}))
     (memory.fill (i32.const ${AT.heap + 12 + depth}) (i32.const ${close.charCodeAt(0)}) (i32.const ${depth}))
-    (i32.store8 (i32.const ${AT.heap + 12 + 2 * depth}) (i32.const 125))
-    ${forever(`${RESET} (call $tokenize.render-chat ${CHAT_MODEL_NAME} (i32.const ${AT.heap}) (i32.const ${13 + 2 * depth}) ${SCRATCH})`)}`,
+    (i32.store8 (i32.const ${AT.heap + 12 + 2 * depth}) (i32.const 125))`,
+  ),
+  fields: `(data (i32.const 2048) "{\\22messages\\22:")`,
 });
 
 export const slowCalls: readonly Attack[] = [

@@ -1,7 +1,5 @@
-import { type Attack, ended, UNBUILT } from '../attack.ts';
+import { type Attack, ended, SPENT, UNBUILT } from '../attack.ts';
 import { DONE, forever, type GuestText } from '../guest.ts';
-
-const SPENT = ended('cpu-limit', 'deadline-exceeded');
 
 const attack = (name: string, guest: GuestText, ends = ended('trap')): Attack => ({
   name: `tables-${name}`,

@@ -14,12 +14,33 @@ echo '{"command": "device", "result": {}}'
 exec sleep 600
 `;
 
-test('bench.py writes what it has measured when its time is over', async (context) => {
+/** Answers no command with JSON, as when a driver writes to standard output. */
+const BROKEN = `#!/bin/sh
+read -r command
+echo 'a warning of the driver'
+exec sleep 600
+`;
+
+/** A check in which a handler gave a number that is not finite, and a model failed. */
+const CHECK = {
+  models: [
+    {
+      model: 'a',
+      precision: 'bf16',
+      handlers: [{ handler: 'score', error: null, within: false, values: 1 }],
+      cells: [],
+    },
+    { model: 'b', precision: 'float32', failed: 'no memory', handlers: [], cells: [] },
+  ],
+};
+
+test('bench.py writes what it has measured when its time is over, and what the check found before', async (context) => {
   if (spawnSync(PYTHON, ['--version']).status !== 0) return context.skip(`${PYTHON} is not installed`);
   const folder = await mkdtemp(join(tmpdir(), 'pie-bench-'));
   try {
     const harness = join(folder, 'harness');
     await writeFile(harness, HARNESS, { mode: 0o755 });
+    await writeFile(join(folder, 'check.json'), JSON.stringify(CHECK));
     const args = ['--harness', harness, '--out', folder, '--no-peer', '--toy'];
     const bench = spawn(PYTHON, [join(import.meta.dirname, 'bench.py'), ...args], {
       stdio: ['ignore', 'ignore', 'pipe'],
@@ -29,11 +50,31 @@ test('bench.py writes what it has measured when its time is over', async (contex
     await once(bench.stderr, 'data');
     bench.kill('SIGTERM');
     await closed;
-    const { records } = JSON.parse(await readFile(join(folder, 'results.json'), 'utf8'));
+    const { records, aims } = JSON.parse(await readFile(join(folder, 'results.json'), 'utf8'));
     assert.deepEqual(
       records.map(({ command }: { command: string }) => command),
       ['device'],
     );
+    for (const [i, bad] of ['a: score', 'b'].entries()) {
+      assert.equal(aims[i].value, null);
+      assert.ok(aims[i].note.endsWith(`; not within: ${bad}`), aims[i].note);
+    }
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
+
+test('bench.py records answers that are no JSON as errors, and gives up after five', async (context) => {
+  if (spawnSync(PYTHON, ['--version']).status !== 0) return context.skip(`${PYTHON} is not installed`);
+  const folder = await mkdtemp(join(tmpdir(), 'pie-bench-'));
+  try {
+    const harness = join(folder, 'harness');
+    await writeFile(harness, BROKEN, { mode: 0o755 });
+    const args = ['--harness', harness, '--out', folder, '--no-peer', '--toy'];
+    const { status } = spawnSync(PYTHON, [join(import.meta.dirname, 'bench.py'), ...args], { stdio: 'ignore' });
+    const { records } = JSON.parse(await readFile(join(folder, 'results.json'), 'utf8'));
+    assert.deepEqual([status, records.length], [1, 5]);
+    for (const { error } of records) assert.match(error, /JSONDecodeError/);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

@@ -10,6 +10,7 @@ import {
   mkdtempSync,
   readFileSync,
   realpathSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -243,7 +244,7 @@ function compress(folder: string, file: string): void {
   execFileSync('tar', ['--create', '--xz', '--file', `${file}.part`, '--directory', folder, '.'], {
     env: { ...process.env, XZ_OPT: '-9e' },
   });
-  execFileSync('mv', [`${file}.part`, file]);
+  renameSync(`${file}.part`, file);
 }
 
 function say(text: string): void {

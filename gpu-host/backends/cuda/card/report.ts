@@ -2,6 +2,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ProgramError, readArguments, refuseArguments, runMain } from '#infra/arguments.ts';
+import { versionText } from '../addon.ts';
 
 interface Times {
   readonly median: number;
@@ -127,7 +128,7 @@ function heading({ records, ceilings, mode }: Results): string {
   const lines = [
     '# The CUDA backend on a card',
     '',
-    `Measured by \`gpu-host/backends/cuda/card/run.sh\` (${mode}) on ${device?.name ?? 'no device'}${device?.emulated ? ': the emulation, whose times mean nothing' : ''}, driver ${version(device?.driverVersion)}, CUDA ${version(device?.runtimeVersion)}.`,
+    `Measured by \`gpu-host/backends/cuda/card/run.sh\` (${mode}) on ${device?.name ?? 'no device'}${device?.emulated ? ': the emulation, whose times mean nothing' : ''}, driver ${versionText(device?.driverVersion)}, CUDA ${versionText(device?.runtimeVersion)}.`,
     '**Random weights** at the true shapes: the duration of a step does not depend on their values. Medians (least–most) of the rounds of one run; both sides of a ratio in turn.',
     `Measured in the same run: copies move ${giga(bytesPerSecond)} GB/s, dense bf16 products run at ${tera(flopsPerSecond)} TFLOP/s.`,
   ];
@@ -307,9 +308,4 @@ function giga(value: number | null): string {
 
 function tera(value: number | null): string {
   return value === null ? '?' : (value / 1e12).toFixed(value < 1e13 ? 1 : 0);
-}
-
-/** CUDA encodes version 13.0 as 13000. */
-function version(value: number | undefined): string {
-  return value ? `${Math.floor(value / 1000)}.${Math.floor((value % 1000) / 10)}` : 'unknown';
 }

@@ -1,0 +1,37 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
+import { PageLists } from '#gpu-host/protocol/page-lists.ts';
+import { FRAME } from '#gpu-host/protocol/wire.ts';
+import { FrameWriter } from '#gpu-host/protocol/words.ts';
+import { Mirror } from './mirror.ts';
+
+const OPEN: Operation = {
+  ...{ op: 'open-inferlet', name: 'one', epoch: 0, tenant: 'acme', functionName: 'f', traceparent: '', arrival: 1 },
+  ...{ maxPages: 0, maxPriority: 0, firstTokenMs: 0, perTokenMs: 0, family: '', familyEpoch: 0, familyPages: 0 },
+  tenantPages: { pages: null, readAt: 0 },
+};
+const encode = (encoder: number): Operation => ({
+  ...{ op: 'encode', encoder, tokens: Uint32Array.of(5), lengths: Uint32Array.of(1), firsts: Uint32Array.of(1) },
+});
+
+/** The end that a host with one model and one encoder gives a connection with these calls, none of which names a queue. */
+function endAfter(...operations: readonly Operation[]): unknown {
+  const mirror = new Mirror({ models: 1, encoders: 1 }, () => undefined);
+  const writer = new FrameWriter();
+  writer.begin(FRAME.hello);
+  writer.putText('{"processId":1}');
+  writer.end();
+  const lists = new PageLists();
+  for (const operation of operations) encodeCall(writer, lists, { inferlet: 1, queue: 0, id: 1 }, operation);
+  mirror.push(writer.take());
+  return mirror.end;
+}
+
+test('a host reads on after calls of an inferlet, and ends a connection for what it does not have', () => {
+  const without = [{ op: 'encode-stop' }, { op: 'run-stop' }, { op: 'set-waiting', waiting: true }] as const;
+  assert.equal(endAfter(OPEN, encode(0), ...without, encode(0)), undefined);
+  assert.equal(endAfter(OPEN, encode(1)), 'not-open');
+  assert.equal(endAfter(OPEN, { op: 'synchronize' }), 'not-open');
+  assert.equal(endAfter(encode(0)), 'not-open');
+});
