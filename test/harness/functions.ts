@@ -26,7 +26,7 @@ export const TINY_REFERENCE = 'tiny-reference';
 /** Writes and loads the tiny model. */
 export const tinyModel = (directory: string): Promise<LoadedModel> =>
   randomModel(directory, { vocabularySize: 259, contextLength: 64 }, 5);
-/** A random model with the stories' model's context, one token per byte. A step takes an eighth of the time of one of the stories' model. */
+/** A random model with the context length of the stories' model and one token per byte. Its steps take an eighth of the time. */
 export const SMALL = 'small';
 /** A tiny random model with a vision encoder. */
 const TINY_VISION = 'tiny-vision';
