@@ -3,10 +3,8 @@ import { after, before, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import type { Health, InvocationState } from '#gateway/app/control.ts';
 import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/resources/operations.ts';
-import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
-import { loadConfig } from '#infra/config.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
-import { deployWith } from '#test/harness/deploy.ts';
+import { deployWith, statsOfEachHost } from '#test/harness/deploy.ts';
 import { invoke, readEvents, say, terminal, text } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
@@ -22,19 +20,7 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Statistics of each GPU host's first model, in the order of the configuration. */
-async function models(): Promise<ModelStats[]> {
-  return Promise.all(
-    loadConfig(platform.environment).gpuHosts.map(async ({ address }) => {
-      const connection = await GpuHostConnection.connect(address);
-      try {
-        return (await connection.stats()).models[0] as ModelStats;
-      } finally {
-        connection.close();
-      }
-    }),
-  );
-}
+const models = () => statsOfEachHost(platform);
 
 /** Input of an invocation that waits for a message. */
 const HELD = { tokens: 4, listenAt: 2 };
@@ -89,7 +75,7 @@ function allRun(ids: readonly string[], there: readonly number[], listed: Invoca
   );
 }
 
-/** Waits until `ids` run, and nothing else. Gives the number of inferlets on each host, and of invocations that the list names it for. */
+/** Waits until `ids` run, and nothing else. Returns for each host the number of its inferlets, and of invocations that the list places there. */
 async function placesOf(ids: readonly string[]): Promise<{ there: readonly number[]; listed: readonly number[] }> {
   let there: number[] = [];
   let running: InvocationPage['invocations'] = [];
