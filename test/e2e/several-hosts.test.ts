@@ -5,7 +5,7 @@ import type { Health, InvocationState } from '#gateway/app/control.ts';
 import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/resources/operations.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
 import { deployWith, statsOfEachHost } from '#test/harness/deploy.ts';
-import { invoke, readEvents, say, terminal, text } from '#test/harness/events.ts';
+import { invoke, readEvents, type StreamEvent, say, terminal, text } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2'];
@@ -50,6 +50,11 @@ const stateOf = async (id: string) =>
   ((await (await platform.fetch(`/v1/invocations/${id}`)).json()) as InvocationState).status;
 
 const story = () => invoke(platform, 'text-completion', STORY);
+
+function assertResult(events: readonly StreamEvent[]): void {
+  const end = terminal(events);
+  assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+}
 
 test('invocations spread over two GPU hosts with equal texts, and capacity is the sum of both hosts', async () => {
   const told = await Promise.all(Array.from({ length: 24 }, story));
@@ -177,7 +182,7 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   assert.equal(await stateOf(waits), 'queued');
   assert.deepEqual(await running(), [0, 0]);
   assert.equal((await change('gpu-host-1', { drained: false })).host.drained, false);
-  assert.equal(terminal(await late)?.event, 'result');
+  assertResult(await late);
   await until('the waiting invocation runs', async () => (await hostOf([waits]))[0] === 'gpu-host-1');
   await cancel([waits]);
   assert.equal((await change('gpu-host-2', { drained: false })).status, 200);
@@ -225,7 +230,7 @@ test('after a SIGKILL of one GPU host, its invocations end as device-lost, and t
     assert.ok(end?.event === 'result' || end?.data.code === 'device-lost', JSON.stringify(end));
   }
   const after = await Promise.all(Array.from({ length: 12 }, story));
-  for (const events of after) assert.equal(terminal(events)?.event, 'result');
+  after.forEach(assertResult);
   for (const [id, host] of placed) {
     // An inferlet that waits for its client learns of the loss at its next call; one in a call has ended, and takes no message.
     await say(platform, id, { text: 'go on' }).catch((error) => assert.match(String(error), /has ended/));
@@ -263,5 +268,5 @@ test('without any GPU host /readyz fails, and the platform runs invocations agai
     process.kill(platform.supervisorPid, 'SIGCONT');
   }
   await until('/readyz succeeds again', async () => (await ready()).status === 200);
-  assert.equal(terminal(await story())?.event, 'result');
+  assertResult(await story());
 });
