@@ -1,6 +1,6 @@
 import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
-import { type Browser, chromium, type Page } from 'playwright-core';
+import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import type { Platform } from '#test/harness/platform.ts';
 
 /** Program names to try for the system's browser; `infra/bootstrap/chromium.js` tries the same names. */
@@ -24,6 +24,16 @@ export function launchChromium(): Promise<Browser> {
   // Chromium refuses to run its sandbox as root.
   if (process.getuid?.() === 0) args.push('--no-sandbox');
   return chromium.launch({ executablePath: onPath(NAMES), args });
+}
+
+/** Limit for an element that never appears: twice that of Playwright, as other tests keep the cores busy. */
+const WAIT_MS = 60_000;
+
+/** A browser window's context without the cookies of others. `await using` closes it. */
+export async function newContext(browser: Browser, options: BrowserContextOptions): Promise<BrowserContext> {
+  const context = await browser.newContext(options);
+  context.setDefaultTimeout(WAIT_MS);
+  return context;
 }
 
 function onPath(names: readonly string[]): string {
@@ -98,7 +108,7 @@ export function barriers(page: Page): Promise<string[]> {
     const found = [];
     const count = (selector) => document.querySelectorAll(selector).length;
     if (count('h1') !== 1) found.push(count('h1') + ' h1');
-    for (const landmark of ['main', 'header', 'footer']) if (count(landmark) !== 1) found.push('no one ' + landmark);
+    for (const name of ['main', 'header', 'footer']) if (count(name) !== 1) found.push(count(name) + ' ' + name);
     if (document.documentElement.lang === '') found.push('no language');
     for (const field of document.querySelectorAll('input:not([type=hidden]), select, textarea'))
       if (field.labels.length === 0) found.push('no label for ' + field.name);

@@ -8,13 +8,12 @@ import { deploy } from '#test/harness/deploy.ts';
 import { json } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 import { testAnswers } from './answers.ts';
-import { barriers, excessWidth, faintTexts, launchChromium, shoot, signIn } from './chromium.ts';
+import { barriers, excessWidth, faintTexts, launchChromium, newContext, shoot, signIn } from './chromium.ts';
 import type { OpenWindow } from './window.ts';
 
 const DESKTOP = { width: 1280, height: 800 };
 /** The narrowest phone in use. */
 const PHONE = { width: 360, height: 740 };
-const WAIT_MS = 60_000;
 
 const PAGES = [
   '',
@@ -74,26 +73,20 @@ async function start(name: string, input: unknown): Promise<string> {
 }
 
 const open: OpenWindow = async ({ mayComplain = false, ...options }, use) => {
-  const context = await browser.newContext({ viewport: DESKTOP, ...options });
-  context.setDefaultTimeout(WAIT_MS);
-  try {
-    const page = await context.newPage();
-    const complaints: string[] = [];
-    page.on('console', (message) => {
-      if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
-    });
-    page.on('pageerror', (error) => complaints.push(String(error)));
-    await signIn(page, platform);
-    await use(page);
-    if (!mayComplain) assert.deepEqual(complaints, []);
-  } finally {
-    await context.close();
-  }
+  await using context = await newContext(browser, { viewport: DESKTOP, ...options });
+  const page = await context.newPage();
+  const complaints: string[] = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
+  });
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  await signIn(page, platform);
+  await use(page);
+  if (!mayComplain) assert.deepEqual(complaints, []);
 };
 
 test('a wrong key is refused on the sign-in page, and the right key opens the requested page', async () => {
-  const context = await browser.newContext({ viewport: DESKTOP });
-  context.setDefaultTimeout(WAIT_MS);
+  await using context = await newContext(browser, { viewport: DESKTOP });
   const page = await context.newPage();
   await page.goto(`${platform.url}/dashboard/usage?by=hour`);
   await page.getByLabel('API key').fill(`pie_${'x'.repeat(32)}`);
@@ -109,7 +102,6 @@ test('a wrong key is refused on the sign-in page, and the right key opens the re
   await page.getByRole('heading', { name: 'Sign in' }).waitFor();
   await page.goto(`${platform.url}/dashboard`);
   await page.getByRole('heading', { name: 'Sign in' }).waitFor();
-  await context.close();
 });
 
 test('an invocation appears in the list, streams its output and is cancelled', () =>
@@ -232,23 +224,21 @@ for (const [look, options] of [
     open(options, async (page) => {
       const invocations = (await json(await platform.fetch('/v1/invocations?limit=1'))).invocations;
       const titles = new Set<string>();
-      const pages = [...PAGES, `/invocations/${asking}`, `/invocations/${invocations[0].id}`];
-      for (const path of pages) {
-        const response = await page.goto(`${platform.url}/dashboard${path}`);
-        assert.equal(response?.status(), 200, path);
+      const pages = [
+        ...PAGES.map((route) => [route, route.slice(1).replaceAll(/[/?=]/g, '-') || 'overview']),
+        [`/invocations/${asking}`, 'question'],
+        [`/invocations/${invocations[0].id}`, 'invocation'],
+      ] as const;
+      for (const [route = '', picture = ''] of pages) {
+        const response = await page.goto(`${platform.url}/dashboard${route}`);
+        assert.equal(response?.status(), 200, route);
         titles.add(await page.title());
-        assert.deepEqual(
-          await page.locator('.notice.bad:visible').allInnerTexts(),
-          [],
-          `${path} shows no error notice`,
-        );
-        assert.deepEqual(await barriers(page), [], path);
-        assert.deepEqual(await faintTexts(page), [], path);
-        assert.ok((await excessWidth(page)) <= 0, `${path} scrolls sideways`);
-        await shoot(
-          page,
-          `${path === '' ? 'overview' : path.endsWith(asking) ? 'question' : path.startsWith('/invocations/') ? 'invocation' : path.slice(1).replaceAll(/[/?=]/g, '-')}-${look}`,
-        );
+        const notices = await page.locator('.notice.bad:visible').allInnerTexts();
+        assert.deepEqual(notices, [], `${route} shows no error notice`);
+        assert.deepEqual(await barriers(page), [], route);
+        assert.deepEqual(await faintTexts(page), [], route);
+        assert.ok((await excessWidth(page)) <= 0, `${route} scrolls sideways`);
+        await shoot(page, `${picture}-${look}`);
       }
       assert.equal(titles.size, pages.length, 'every page has its own title');
       const scheme = await page.evaluate('getComputedStyle(document.body).backgroundColor');

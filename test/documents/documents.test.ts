@@ -4,18 +4,13 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { fileSchema, loadConfig } from '#infra/config.ts';
 import { parseManifest } from '#scheduler/functions/manifest.ts';
-
-const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+import { codeBlocks } from '#test/harness/newcomer.ts';
+import { ROOT } from '#test/harness/platform.ts';
 
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
-
-/** The code blocks of a document in one language. */
-const blocks = (file: string, language: string): string[] =>
-  [...read(file).matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, 'gms'))].map(([, code = '']) => code);
 
 test('each link between documents points to an existing file', () => {
   const documents = globSync('**/*.md', { cwd: ROOT, exclude: ['**/node_modules/**'] });
@@ -43,7 +38,7 @@ test('the README has at most 100 lines', () => {
 test('the configuration in docs/configure.md is valid', async () => {
   const home = await mkdtemp(path.join(tmpdir(), 'pie-documents-'));
   try {
-    const [text = ''] = blocks('docs/configure.md', 'toml');
+    const [text = ''] = codeBlocks(read('docs/configure.md'), 'toml');
     await writeFile(path.join(home, 'pie.toml'), text);
     const served = loadConfig({ PIE_HOME: home }).gpuHosts.flatMap(({ models }) => models.map(({ name }) => name));
     assert.deepEqual(served, ['minimind2-small', 'stories15m']);
@@ -69,7 +64,7 @@ test('docs/configure.md names each key of pie.toml', () => {
 });
 
 test('the manifests in docs/inferlets.md are valid', () => {
-  const manifests = blocks('docs/inferlets.md', 'json').map((text) => parseManifest(JSON.parse(text)));
+  const manifests = codeBlocks(read('docs/inferlets.md'), 'json').map((text) => parseManifest(JSON.parse(text)));
   assert.ok(manifests.length > 0);
   for (const outcome of manifests) assert.ok(outcome.ok, JSON.stringify(outcome));
 });

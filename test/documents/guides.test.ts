@@ -27,22 +27,27 @@ test('the index links to each guide, and each guide links only to headings, page
     'systemd',
     'threat-model',
   ]);
+  let pictures = 0;
+  let links = 0;
   for (const name of names) {
     const html = guidePage(name) ?? '';
     assert.match(html, /<h1 id="/);
     const [, main = ''] = html.split('<main>');
     for (const [, src = '', alt = ''] of main.matchAll(/<img src="([^"]*)" alt="([^"]*)"/g)) {
+      pictures++;
       const bytes = await pictureOf(/^\/docs\/pictures\/((?:benchmarks\/)?[a-z-]+\.(?:png|svg))$/.exec(src)?.[1] ?? '');
       assert.ok(bytes !== null && bytes.length < MAX_PICTURE_BYTES, `${name}: ${src}, ${bytes?.length} bytes`);
       assert.ok(alt.length > 20, `${name}: ${src} has words`);
     }
     for (const [, href = ''] of main.matchAll(/href="([^"]+)"/g)) {
       if (href.startsWith('https://')) continue;
+      links++;
       const [, guide = '', anchor] = /^\/docs\/guides\/([\w-]+)(?:#(.+))?$/.exec(href) ?? [];
       const target = guidePage(guide) ?? '';
       assert.ok(target.includes(anchor === undefined ? '<h1 ' : `<h2 id="${anchor}">`), `${name}: ${href}`);
     }
   }
+  assert.ok(pictures > 5 && links > 5, `${pictures} pictures, ${links} links`);
   assert.ok(guidePage('threat-model')?.includes('<a href="/docs/guides/threat-model#known-gaps">Known gaps</a>'));
 });
 

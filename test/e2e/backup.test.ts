@@ -5,9 +5,9 @@ import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { deployWith } from '#test/harness/deploy.ts';
-import { json } from '#test/harness/events.ts';
+import { type Client, clientWith, json } from '#test/harness/events.ts';
 import { newHome, Platform, type ProgramResult, ROOT, runProgram, until } from '#test/harness/platform.ts';
-import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
+import { createTenant } from '#test/harness/tenants.ts';
 
 const SECRET = 'a secret of acme';
 const TEXT = 'Once upon a time there was a little dog';
@@ -31,17 +31,8 @@ const pie = (at: string, ...args: string[]): Promise<ProgramResult> =>
     cwd: ROOT,
   });
 
-/** A client with a key from before the restore. */
-const withKey = (platform: Platform, apiKey: string): Pick<TenantClient, 'fetch'> => ({
-  fetch: (route, init = {}) =>
-    fetch(`${platform.url}${route}`, {
-      ...init,
-      headers: { authorization: `Bearer ${apiKey}`, ...(init.headers as Record<string, string>) },
-    }),
-});
-
 // biome-ignore lint/suspicious/noExplicitAny: the test reads what the wire says
-async function run(tenant: Pick<TenantClient, 'fetch'>, input: object): Promise<any> {
+async function run(tenant: Client, input: object): Promise<any> {
   const response = await tenant.fetch('/v1/functions/kept/invocations', {
     method: 'POST',
     headers: { 'content-type': 'application/json', prefer: 'wait=60' },
@@ -55,13 +46,12 @@ async function run(tenant: Pick<TenantClient, 'fetch'>, input: object): Promise<
 test('a backup restores a platform that was destroyed', async () => {
   // biome-ignore lint/suspicious/noExplicitAny: the test reads what the wire says
   let expected: any;
-  let usage: unknown;
-  let quota: unknown;
+  let usage: readonly { inputTokens: number }[] = [];
+  let quota = { used: 0 };
   let acmeKey = '';
   let operatorKey = '';
-  const usageOf = async (tenant: Pick<TenantClient, 'fetch'>) =>
-    (await json(await tenant.fetch('/v1/usage?by=month'))).usage;
-  const quotaOf = async (tenant: Pick<TenantClient, 'fetch'>) =>
+  const usageOf = async (tenant: Client) => (await json(await tenant.fetch('/v1/usage?by=month'))).usage;
+  const quotaOf = async (tenant: Client) =>
     (await json(await tenant.fetch('/v1/quotas'))).quotas.find(
       ({ quota }: { quota: string }) => quota === 'tokens-per-month',
     );
@@ -80,8 +70,7 @@ test('a backup restores a platform that was destroyed', async () => {
     await asAcme(['schedule', 'create', 'nightly', 'kept', '--cron', '0 3 * * *', '--input', '{"act":"read"}']);
     await run(acme, { act: 'keep', text: TEXT });
     expected = await run(acme, { act: 'read' });
-    // A GPU host may report the last usage of an invocation after its end. A backup between two equal readings has
-    // the usage that they tell.
+    // A GPU host may report the last usage of an invocation after its end. A backup between two equal readings has their usage.
     await until('a backup is written while the usage stands still', async () => {
       usage = await usageOf(acme);
       quota = await quotaOf(acme);
@@ -91,6 +80,7 @@ test('a backup restores a platform that was destroyed', async () => {
       assert.match(written.stdout, /^Wrote .*: \d+ records and 2 files/);
       return isDeepStrictEqual([await usageOf(acme), await quotaOf(acme)], [usage, quota]);
     });
+    assert.ok(usage.some(({ inputTokens }) => inputTokens > 0) && quota.used > 0, JSON.stringify([usage, quota]));
     assert.equal((await stat(file)).mode & 0o777, 0o600);
     const running = await pie(home, 'restore', file, '--force');
     assert.equal(running.code, 2);
@@ -113,20 +103,22 @@ test('a backup restores a platform that was destroyed', async () => {
   assert.match((await pie(home, 'restore', file)).stderr, /There is a platform already/);
 
   await using platform = await Platform.start({ home, keepHome: true, functions: false });
-  const acme = withKey(platform, acmeKey);
-  assert.deepEqual(await usageOf(acme), usage, 'what was used');
-  assert.deepEqual(await quotaOf(acme), quota, 'what may be used, and what was used of it');
+  // Both keys are those from before the restore.
+  const [acme, operator] = [acmeKey, operatorKey].map((key) => clientWith(platform.url, key)) as [Client, Client];
+  assert.deepEqual(await usageOf(acme), usage, 'the usage');
+  assert.deepEqual(await quotaOf(acme), quota, 'the quota and its use');
   const back = await run(acme, { act: 'read' });
   assert.deepEqual([back.secret, back.stored, back.nearest], [SECRET, TEXT, 'near']);
   assert.deepEqual([back.tokens, back.next.tokens], [expected.tokens, expected.next.tokens], 'the saved context');
+  assert.equal(back.next.logProbabilities.length, 3);
   for (const [i, logProbability] of back.next.logProbabilities.entries())
     assert.ok(Math.abs(logProbability - expected.next.logProbabilities[i]) < 1e-3, JSON.stringify([back, expected]));
   await until('the schedule has a next time', async () => {
     const { schedules } = await json(await acme.fetch('/v1/schedules'));
     return schedules?.[0]?.name === 'nightly' && schedules[0].nextAt !== null;
   });
-  const { status } = await withKey(platform, operatorKey).fetch('/v1/tenants');
+  const { status } = await operator.fetch('/v1/tenants');
   assert.equal(status, 200, 'the operator’s key works');
-  const audit = await json(await withKey(platform, operatorKey).fetch('/v1/audit?tenant=acme'));
+  const audit = await json(await operator.fetch('/v1/audit?tenant=acme'));
   assert.match(JSON.stringify(audit), /tokens-per-month/);
 });

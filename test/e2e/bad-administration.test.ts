@@ -12,7 +12,9 @@ let platform: Platform;
 let version: string;
 before(async () => {
   platform = await Platform.start({ functions: false });
+  const empty = await stored();
   version = await deployWith(platform, 'ticker', {});
+  assert.notDeepEqual(await stored(), empty, 'an accepted request changes the stored data');
 });
 after(() => platform?.[Symbol.asyncDispose]());
 

@@ -31,7 +31,7 @@ describe('bad input', () => {
     return { status: response.status, problem: await json(response) };
   }
 
-  /** Checks that a refusal says what, why and what to do, in both error formats. */
+  /** Checks that a refusal states the error, its reason and the remedy, in both error formats. */
   function assertProblem(answer: { status: number; problem: Record<string, unknown> }, status: number, code: string) {
     assert.equal(answer.status, status, JSON.stringify(answer.problem));
     assert.equal(answer.problem.code, code);

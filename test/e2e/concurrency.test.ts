@@ -7,6 +7,11 @@ import { assertBatched, deployFunction, functionsPlatform } from '#test/harness/
 const CLIENTS = 32;
 const STARTS = ['Once upon a time', 'The dog', 'Lily', 'One day', 'Tom and', 'In the park', 'A small bird', 'The sun'];
 
+test('sequences that share no batch, or none at all, do not pass for batched ones', async () => {
+  for (const batchSizes of [[], [0, 10]]) await assert.rejects(assertBatched({ batchSizes }), /shared a batch/);
+  await assertBatched({ batchSizes: [0, 9, 1] });
+});
+
 test('32 concurrent invocations share batches and return the texts of 32 sequential ones', async () => {
   const platform = await functionsPlatform();
   await deployFunction('text-completion');

@@ -2,12 +2,10 @@ import assert from 'node:assert/strict';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { deployWith } from '#test/harness/deploy.ts';
-import type { StreamEvent } from '#test/harness/events.ts';
-import { invoke, say, terminal } from '#test/harness/events.ts';
+import { invoke, type StreamEvent, say, terminal } from '#test/harness/events.ts';
 import { deployFunction, functionsPlatform, ownAddress } from '#test/harness/functions.ts';
-import type { Platform } from '#test/harness/platform.ts';
+import { type Platform, until } from '#test/harness/platform.ts';
 import { world } from '#wit/generated/world.ts';
 
 interface CaseReport {
@@ -116,7 +114,7 @@ describe('every function of the contract, from a guest', () => {
         const headers = { 'content-type': 'application/json' };
         const answer = () => platform.fetch(`/v1/invocations/${id}/answer`, { method: 'POST', headers, body: '7' });
         // The attempt ends after its message.
-        while (!(await answer()).ok) await sleep(20);
+        await until('the answer is accepted', async () => (await answer()).ok);
       },
     }));
 

@@ -46,7 +46,9 @@ test('doctor compares the configuration with the cards that the addon finds', as
 test('doctor reports a missing addon and a setting that does not apply', () => {
   const missing = { PIE_CUDA_ADDON: path.join(home, 'none.node') };
   const { state, detail } = findings(MODEL, missing).get('cards') ?? {};
-  assert.deepEqual([state, /there is no .*none\.node/.test(detail ?? '')], ['failed', true]);
+  assert.equal(state, 'failed');
+  assert.match(detail ?? '', /there is no .*none\.node/);
   const wrong = findings('[[model]]\nname = "stories15m"\nprecision = "bf16"\n').get('configuration');
-  assert.deepEqual([wrong?.state, /precision: has no effect with onnx/.test(wrong?.detail ?? '')], ['failed', true]);
+  assert.equal(wrong?.state, 'failed');
+  assert.match(wrong?.detail ?? '', /precision: has no effect with onnx/);
 });

@@ -15,6 +15,7 @@ describe('a hostile inferlet', () => {
     await deployFunction('text-completion');
     await deployWith(platform, 'hostile', { name: 'hostile' });
     story = text(await invoke(platform, 'text-completion', STORY));
+    assert.match(story, /Once upon a time/);
   });
 
   for (const [misdeed, code, says] of [

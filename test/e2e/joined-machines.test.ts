@@ -16,14 +16,14 @@ import { deployWith } from '#test/harness/deploy.ts';
 import { hold, invoke, terminal, text } from '#test/harness/events.ts';
 import { freePort, newHome, Platform, type ProgramResult, ROOT, runProgram, until } from '#test/harness/platform.ts';
 
-/**
- * Machines with homes and loopback addresses of their own, which share no file: one has the gateway, two have runtimes, one has the GPU
- * host. `pie join` alone sets up all but the first.
- */
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
 const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
 const WAIT_MS = 30_000;
 
+/**
+ * Machines with homes and loopback addresses of their own, which share no file: one has the gateway, two have runtimes, one has the GPU
+ * host. `pie join` alone sets up all but the first.
+ */
 const password = randomBytes(16).toString('hex');
 const net = `127.${randomInt(16, 250)}.${randomInt(256)}`;
 const ADDRESSES = { front: `${net}.1`, 'run-1': `${net}.2`, 'run-2': `${net}.3`, 'gpu-1': `${net}.4` } as const;
@@ -54,6 +54,7 @@ before(async () => {
     ],
     { stdio: 'ignore' },
   );
+  process.once('exit', () => redis.kill('SIGKILL'));
   admin = new Redis({ host: ADDRESSES.front, port: redisPort, password });
   admin.on('error', () => undefined);
   await admin.ping();
@@ -122,15 +123,17 @@ async function start(name: Runner): Promise<void> {
   machines.set(name, await Platform.start({ home, functions: false }));
 }
 
-/** Bytes that a connection gets after it sends `bytes`, until it ends or some time has passed. */
+/** Bytes that a connection to a listening port gets after it sends `bytes`, until the other side ends it or some time has passed. */
 async function answered(socket: Socket, bytes: string): Promise<string> {
   let got = '';
+  await once(socket, 'connect');
   socket.on('error', () => undefined);
   socket.on('data', (chunk: Buffer) => {
     got += chunk.toString('latin1');
   });
   socket.write(bytes);
-  await Promise.race([once(socket, 'close'), new Promise((resolve) => setTimeout(resolve, WAIT_MS).unref())]);
+  const closed = new Promise((resolve) => socket.once('close', resolve));
+  await Promise.race([closed, new Promise((resolve) => setTimeout(resolve, WAIT_MS).unref())]);
   const isOpen = !socket.destroyed;
   socket.destroy();
   return isOpen ? `open ${got}` : got;
@@ -156,7 +159,7 @@ function isConnectedTo({ host, port }: { host: string; port: number }): boolean 
   return rows.some(([, , to, state]) => to === remote && state === '01');
 }
 
-test('machines join with a token each, and one that is used again leaves nothing behind', async () => {
+test('machines join with a token each; a wrong token and a taken name leave nothing behind', async () => {
   const token = await newToken();
   const home = path.join(redisDirectory, 'never');
   const flags = ['--name', 'gpu-1', '--role', 'gpu-host', '--no-start'];
@@ -190,8 +193,7 @@ test('an outsider can use no port', async () => {
     await assertRefused(where, outsider);
   }
   const bare = connect({ host: ADDRESSES.front, port: redisPort });
-  bare.setTimeout(1000, () => bare.end('QUIT\r\n'));
-  assert.match(await answered(bare, 'PING\r\nGET {pie}:machines\r\n'), /^-NOAUTH .*\r\n-NOAUTH /);
+  assert.match(await answered(bare, 'PING\r\nGET {pie}:machines\r\nQUIT\r\n'), /^-NOAUTH .*\r\n-NOAUTH /);
   assert.equal((await fetch(`${front.url}/v1/load`)).status, 401);
 });
 
@@ -205,11 +207,12 @@ test('kill -9 of a runtime machine gives one terminal event, and the next invoca
   const platform = machines.get(killed) ?? assert.fail(killed);
   for (const pid of platform.pids()) process.kill(pid, 'SIGKILL');
   await platform.kill();
+  machines.delete(killed);
+  await platform[Symbol.asyncDispose]();
   assert.deepEqual(ended(await held.ended), ['runtime-lost']);
   const events = await invoke(front, 'text-completion', STORY);
   assert.deepEqual(ended(events), ['result']);
   assert.ok(text(events).length > 40);
-  machines.delete(killed);
 });
 
 test('a removed machine can use no port, and its supervisor stops', async () => {

@@ -93,6 +93,7 @@ async function stopDuringStart(signal: NodeJS.Signals, code: number): Promise<vo
   const starting = spawn(process.execPath, ['infra/up.ts', '--json', '--no-functions'], {
     cwd: ROOT,
     env: environment,
+    stdio: ['ignore', 'pipe', 'inherit'],
   });
   const exited = once(starting, 'exit');
   try {

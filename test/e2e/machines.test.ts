@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import type { PlatformLoad } from '#gateway/app/resources/operations.ts';
@@ -67,14 +67,18 @@ const load = async (platform: Platform) => (await (await platform.fetch('/v1/loa
 /** Runs `pie up` until it ends by itself. */
 const up = async (env: NodeJS.ProcessEnv, ...flags: string[]) => {
   const home = await newHome();
-  const own = { PIE_HOME: home, PIE_PORT: String(await freePort()), PIE_MODEL: 'stories15m' };
-  return runProgram(process.execPath, [path.join(ROOT, 'infra/up.ts'), '--no-functions', ...flags], {
-    env: { ...process.env, ...own, ...env },
-    cwd: ROOT,
-  });
+  try {
+    const own = { PIE_HOME: home, PIE_PORT: String(await freePort()), PIE_MODEL: 'stories15m' };
+    return await runProgram(process.execPath, [path.join(ROOT, 'infra/up.ts'), '--no-functions', ...flags], {
+      env: { ...process.env, ...own, ...env },
+      cwd: ROOT,
+    });
+  } finally {
+    await rm(home, { recursive: true, force: true });
+  }
 };
 
-test('a supervisor with the name of a running one, or without its master key, is refused with the remedy', async () => {
+test('a supervisor with the name of a running supervisor, or without its master key, is refused with the remedy', async () => {
   const [taken, keyless] = await Promise.all([
     up(shared),
     up({ ...shared, PIE_MACHINE: 'keyless' }, '--role', 'gateway'),
@@ -172,7 +176,7 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
   const drain = (await second.pie(['gpu-hosts', 'drain', 'gpu-host-1', '--wait'])).stdout;
   assert.match(drain, /Drained gpu-host-1\. Nothing runs there/);
   assert.equal(await story(first), expected);
-  await second.pie(['gpu-hosts', 'undrain', 'gpu-host-1']);
+  assert.equal((await second.pie(['gpu-hosts', 'undrain', 'gpu-host-1'])).code, 0);
 
   const listed = (await second.pie(['machines'])).stdout;
   assert.match(listed, /\nsecond +there +gateway, runtime, gpu-host /);

@@ -9,7 +9,7 @@ const COUNT = 10;
 /** Without a reserve, so that all of the memory is available to one tenant. */
 const CONFIG = `[runtime]\ntotal_memory_mb = ${TOTAL_MB}\n[admission]\nreserve = 0\n`;
 
-test('inferlets that exceed the memory together run a few at a time, and one above all of it is refused', async () => {
+test('inferlets that exceed the memory together run a few at a time, and an inferlet above all of it is refused', async () => {
   await using platform = await Platform.start({ functions: false, config: CONFIG });
   await deployWith(platform, 'memory.ts', { name: 'memory', limits: { memoryMb: 32 } });
   const events: StreamEvent[][] = [];

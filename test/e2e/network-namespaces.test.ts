@@ -54,12 +54,14 @@ describe('machines on a network', { skip: Network.missing() }, () => {
     for (const [name, role] of Object.entries(SHAPE)) {
       const port = role === 'gpu-host' ? 7400 : 7500;
       const socket = connect(port, network.address(name)).on('error', () => undefined);
+      const closed = new Promise((resolve) => socket.once('close', resolve));
+      await once(socket, 'connect');
       let got = '';
       socket.on('data', (chunk: Buffer) => {
         got += chunk.toString('latin1');
       });
       socket.write('GET / HTTP/1.1\r\n\r\n');
-      await once(socket, 'close');
+      await closed;
       assert.equal(got, '', name);
     }
   });
@@ -70,7 +72,7 @@ describe('machines on a network', { skip: Network.missing() }, () => {
     const hosts = Object.keys(SHAPE).filter((name) => SHAPE[name] === 'gpu-host');
     for (const host of hosts) network.mute(host, runner);
     try {
-      // Its next step reaches the host, or not: no answer comes.
+      // Whether or not its next step reaches the host, no answer comes back.
       await held.goOn();
       assert.deepEqual(ends(await held.ended), ['device-lost']);
       await succeeds();
@@ -92,18 +94,18 @@ describe('machines on a network', { skip: Network.missing() }, () => {
     },
   ];
   for (const { title, cut, heal } of CUTS)
-    test(`${title} loses its invocation once; the next one works, and the machine comes back`, async () => {
+    test(`${title} loses its invocation once; the next invocation works, and the machine comes back`, async () => {
       const held = await hold(front, 'counted', HELD);
       const lost = await machines.runnerOf(held.id);
       cut(lost);
       try {
         assert.deepEqual(ends(await held.ended), ['runtime-lost']);
         await succeeds();
-        assert.equal(await machines.isThere(lost), false);
+        assert.equal(await machines.hasLiveRuntime(lost), false);
       } finally {
         heal(lost);
       }
-      await until('the machine is back', () => machines.isThere(lost));
+      await until('the machine is back', () => machines.hasLiveRuntime(lost));
       await succeeds();
       const log = await front.fetch(`/v1/invocations/${held.id}/events`);
       assert.deepEqual(ends(await readEvents(log)), ['runtime-lost'], 'the process that came back has written nothing');

@@ -87,7 +87,9 @@ describe('npm start without configuration', { concurrency: false }, () => {
     assert.equal((await fetch(`${url}/readyz`)).status, 200);
     const headers = { authorization: `Bearer ${apiKey}` };
     for (const name of FUNCTIONS) assert.equal((await fetch(`${url}/v1/functions/${name}`, { headers })).status, 200);
-    for (const [, address = ''] of output.matchAll(/^ {2}(?:URL|Dashboard) +(\S+)/gm))
+    const addresses = [...output.matchAll(/^ {2}(?:URL|Dashboard) +(\S+)/gm)].map(([, address = '']) => address);
+    assert.equal(addresses.length, 2, output);
+    for (const address of addresses)
       assert.match(await (await fetch(address)).text(), /Sign in/, `a browser can open ${address}`);
   });
 

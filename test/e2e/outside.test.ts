@@ -12,6 +12,7 @@ import {
 } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import readline from 'node:readline';
 import { after, before, describe, it } from 'node:test';
 import { extract } from 'tar';
 import { defaultCacheDirectory } from '#gpu-host/models/cache.ts';
@@ -170,7 +171,8 @@ describe('the installed packages, outside the clone,', () => {
     const ended = new Promise<number | null>((resolve) => platform.once('exit', resolve));
     try {
       await new Promise<void>((resolve, reject) => {
-        platform.stdout.setEncoding('utf8').on('data', (text: string) => text.includes('"serving"') && resolve());
+        const lines = readline.createInterface({ input: platform.stdout });
+        lines.on('line', (line) => JSON.parse(line).kind === 'serving' && resolve());
         void ended.then((code) => reject(new Error(`the platform ended with ${code}`)));
       });
       await body();

@@ -64,9 +64,7 @@ function versionsOf(streams: readonly StreamEvent[][]): Map<string, number> {
   return versions;
 }
 
-test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lose no stream`, {
-  timeout: 180_000,
-}, async () => {
+test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lose no stream`, async () => {
   const first = await deployWith(platform, 'ticker', {});
   const streams = load('ticker');
   /** Waits until streams of a version have ended, while all clients have one. */
@@ -109,11 +107,8 @@ test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lo
 
   // Remove the function while `STREAMS` invocations run. They finish normally, and new invocations fail.
   const last = Array.from({ length: STREAMS }, () => {
-    let begun: () => void = () => undefined;
-    const started = new Promise<void>((resolve) => {
-      begun = resolve;
-    });
-    const events = invoke(platform, 'ticker', { ticks: TICKS, everyMs: EVERY_MS * 3 }, { onEvent: () => begun() });
+    const { promise: started, resolve: onEvent } = Promise.withResolvers<unknown>();
+    const events = invoke(platform, 'ticker', { ticks: TICKS, everyMs: EVERY_MS * 3 }, { onEvent });
     return { started, events };
   });
   await Promise.all(last.map(({ started }) => started));

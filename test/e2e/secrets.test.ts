@@ -86,7 +86,9 @@ test('keys are created and rotated, a tenant is suspended and resumed, and the a
     (await platform.fetch('/v1/functions', { headers: { authorization: `Bearer ${apiKey}` } })).status;
   await pie(['tenants', 'create', 'acme', '--weight', '20']);
   const admin = await made('first', '--tenant', 'acme', '--scopes', 'admin');
-  assert.equal((await pie(['keys', 'create', 'ci', '--expires', '30d'], { apiKey: admin.apiKey })).stdout.length, 37);
+  const printed = (await pie(['keys', 'create', 'ci', '--expires', '30d'], { apiKey: admin.apiKey })).stdout;
+  assert.match(printed, /^pie_\w{32}\n$/, 'the key alone, for a script');
+  hidden.push(printed.trim());
   const rotated = await pie(['keys', 'rotate', admin.id, '--tenant', 'acme', '--grace', '0s', '--json']);
   const next = JSON.parse(rotated.stdout) as { apiKey: string };
   hidden.push(next.apiKey);

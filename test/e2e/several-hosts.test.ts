@@ -3,11 +3,9 @@ import { after, before, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import type { Health, InvocationState } from '#gateway/app/control.ts';
 import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/resources/operations.ts';
-import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
-import { loadConfig } from '#infra/config.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
-import { deployWith } from '#test/harness/deploy.ts';
-import { invoke, readEvents, say, terminal, text } from '#test/harness/events.ts';
+import { deployWith, statsOfEachHost } from '#test/harness/deploy.ts';
+import { invoke, readEvents, type StreamEvent, say, terminal, text } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2'];
@@ -22,19 +20,7 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Statistics of each GPU host's first model, in the order of the configuration. */
-async function models(): Promise<ModelStats[]> {
-  return Promise.all(
-    loadConfig(platform.environment).gpuHosts.map(async ({ address }) => {
-      const connection = await GpuHostConnection.connect(address);
-      try {
-        return (await connection.stats()).models[0] as ModelStats;
-      } finally {
-        connection.close();
-      }
-    }),
-  );
-}
+const models = () => statsOfEachHost(platform);
 
 /** Input of an invocation that waits for a message. */
 const HELD = { tokens: 4, listenAt: 2 };
@@ -65,6 +51,11 @@ const stateOf = async (id: string) =>
 
 const story = () => invoke(platform, 'text-completion', STORY);
 
+function assertResult(events: readonly StreamEvent[]): void {
+  const end = terminal(events);
+  assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+}
+
 test('invocations spread over two GPU hosts with equal texts, and capacity is the sum of both hosts', async () => {
   const told = await Promise.all(Array.from({ length: 24 }, story));
   const texts = new Set(told.map(text));
@@ -89,7 +80,7 @@ function allRun(ids: readonly string[], there: readonly number[], listed: Invoca
   );
 }
 
-/** Waits until `ids` run, and nothing else. Gives the number of inferlets on each host, and of invocations that the list names it for. */
+/** Waits until `ids` run, and nothing else. Returns for each host the number of its inferlets, and of invocations that the list places there. */
 async function placesOf(ids: readonly string[]): Promise<{ there: readonly number[]; listed: readonly number[] }> {
   let there: number[] = [];
   let running: InvocationPage['invocations'] = [];
@@ -191,7 +182,7 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   assert.equal(await stateOf(waits), 'queued');
   assert.deepEqual(await running(), [0, 0]);
   assert.equal((await change('gpu-host-1', { drained: false })).host.drained, false);
-  assert.equal(terminal(await late)?.event, 'result');
+  assertResult(await late);
   await until('the waiting invocation runs', async () => (await hostOf([waits]))[0] === 'gpu-host-1');
   await cancel([waits]);
   assert.equal((await change('gpu-host-2', { drained: false })).status, 200);
@@ -239,7 +230,7 @@ test('after a SIGKILL of one GPU host, its invocations end as device-lost, and t
     assert.ok(end?.event === 'result' || end?.data.code === 'device-lost', JSON.stringify(end));
   }
   const after = await Promise.all(Array.from({ length: 12 }, story));
-  for (const events of after) assert.equal(terminal(events)?.event, 'result');
+  after.forEach(assertResult);
   for (const [id, host] of placed) {
     // An inferlet that waits for its client learns of the loss at its next call; one in a call has ended, and takes no message.
     await say(platform, id, { text: 'go on' }).catch((error) => assert.match(String(error), /has ended/));
@@ -277,5 +268,5 @@ test('without any GPU host /readyz fails, and the platform runs invocations agai
     process.kill(platform.supervisorPid, 'SIGCONT');
   }
   await until('/readyz succeeds again', async () => (await ready()).status === 200);
-  assert.equal(terminal(await story())?.event, 'result');
+  assertResult(await story());
 });

@@ -3,11 +3,9 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import { loadConfig } from '#infra/config.ts';
 import { affinityKey, preference } from '#scheduler/policies/placement.ts';
-import { deploy } from '#test/harness/deploy.ts';
-import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { call as callOf, deploy, failure as failureOf, statsOfEachHost } from '#test/harness/deploy.ts';
+import { invoke, terminal } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2'] as const;
@@ -36,38 +34,13 @@ describe('saved contexts and KV files of two GPU hosts', () => {
     await rm(shared, { recursive: true, force: true });
   });
 
-  const ends = async (host: number, name: string, input: object): Promise<StreamEvent | undefined> => {
-    const affinity = affinityOf(host);
-    const client = {
-      fetch: (route: string, init: RequestInit = {}) =>
-        platform.fetch(route, { ...init, headers: { ...(init.headers as object), 'x-session-affinity': affinity } }),
-    };
-    return terminal(await invoke(client, name, input));
-  };
-  // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
-  const call = async (host: number, name: string, input: object): Promise<any> => {
-    const end = await ends(host, name, input);
-    assert.equal(end?.event, 'result', JSON.stringify(end?.data));
-    return end?.data.output;
-  };
-  const failure = async (host: number, name: string, input: object): Promise<string> => {
-    const end = await ends(host, name, input);
-    assert.equal(end?.event, 'error', JSON.stringify(end?.data));
-    return String(end?.data.message);
-  };
-  const models = () =>
-    Promise.all(
-      loadConfig(platform.environment).gpuHosts.map(async ({ address }) => {
-        const connection = await GpuHostConnection.connect(address);
-        try {
-          const [model] = (await connection.stats()).models;
-          assert.ok(model);
-          return model;
-        } finally {
-          connection.close();
-        }
-      }),
-    );
+  const on = (host: number) => ({ affinity: affinityOf(host) });
+  const ends = async (host: number, name: string, input: object) =>
+    terminal(await invoke(platform, name, input, on(host)));
+  const call = (host: number, name: string, input: object) => callOf(platform, name, input, on(host));
+  const failure = async (host: number, name: string, input: object) =>
+    String((await failureOf(platform, name, input, on(host))).message);
+  const models = () => statsOfEachHost(platform);
 
   test('a context that one invocation saves continues alike in an invocation on the other GPU host', async () => {
     for (const persistent of [true, false]) {

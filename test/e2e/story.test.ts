@@ -91,11 +91,11 @@ test('a JSON client gets one answer, and respond-async returns a location to pol
   const status = await json(await platform.fetch(location, inTime()));
   assert.equal(status.status, 'succeeded');
 
-  const middle = events[2]?.id ?? '';
+  const middle = events[1]?.id ?? '';
   const rest = await readEvents(
     await platform.fetch(`${location}/events`, { headers: { 'last-event-id': middle }, ...inTime() }),
   );
-  assert.deepEqual(rest, events.slice(3), 'a reader resumes after its last event');
+  assert.deepEqual(rest, events.slice(2), 'a reader resumes after its last event');
 });
 
 test('an equal seed repeats the text, and another seed changes it', async () => {

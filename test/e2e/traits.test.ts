@@ -64,6 +64,7 @@ describe('introspect and output-text', () => {
     assert.equal(found.scores.length, found.slots + found.inputs);
     assert.ok(Math.abs(found.mass - 1) < 1e-4, String(found.mass));
     assert.ok(Math.abs(found.entropy - found.entropyByHand) < 1e-3);
+    assert.equal(found.same.length, 5);
     found.same.forEach((value: number, i: number) => {
       assert.ok(Math.abs(value - found.best.logProbabilities[i]) < 1e-4);
     });
@@ -100,6 +101,7 @@ describe('kv-files', () => {
     assert.equal((await read()).tokens, tokens);
 
     const { joined, expected } = await call(platform, 'files', { action: 'join', name, at: 0, more: ' so' });
+    assert.ok(joined.length > 0);
     assert.deepEqual(
       joined.map((row: { tokens: number[] }) => row.tokens[0]),
       expected.map((row: { tokens: number[] }) => row.tokens[0]),

@@ -138,5 +138,6 @@ async function reached(machines: Machines): Promise<void> {
 /** Lines of logs in which one side refuses the other one's version. */
 function refusals(machines: Machines): string[] {
   const logs = machines.running.flatMap((name) => globSync(`${machines.platform(name).home}/logs/*.log`));
+  assert.ok(logs.length >= machines.running.length, `${logs.length} logs`);
   return logs.flatMap((log) => readFileSync(log, 'utf8').match(/^.*is too old for the.*$/gm) ?? []);
 }

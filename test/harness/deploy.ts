@@ -59,8 +59,13 @@ export async function call(platform: Platform, name: string, input: unknown, opt
 }
 
 /** The error of an invocation that must fail. */
-export async function failure(platform: Platform, name: string, input: unknown): Promise<StreamEvent['data']> {
-  const end = terminal(await invoke(platform, name, input));
+export async function failure(
+  platform: Platform,
+  name: string,
+  input: unknown,
+  options?: InvokeOptions,
+): Promise<StreamEvent['data']> {
+  const end = terminal(await invoke(platform, name, input, options));
   assert.equal(end?.event, 'error', JSON.stringify(end?.data));
   return end?.data;
 }
@@ -82,10 +87,21 @@ export async function statsOn(
   machine: Platform,
   { reset = false, model }: { reset?: boolean; model?: string } = {},
 ): Promise<ModelStats> {
-  const { models } = await hostStats(machine, reset);
+  const { models } = await hostStats(machine, { reset });
   const stats = model === undefined ? models[0] : models.find(({ name }) => name === model);
   assert.ok(stats);
   return stats;
+}
+
+/** The counters of the first model on each GPU host of one machine, in the order of its configuration. */
+export function statsOfEachHost(machine: Platform): Promise<ModelStats[]> {
+  return Promise.all(
+    loadConfig(machine.environment).gpuHosts.map(async ({ address }) => {
+      const [stats] = (await hostStats(machine, { address })).models;
+      assert.ok(stats);
+      return stats;
+    }),
+  );
 }
 
 /** Tokens that an encoder has computed, on all GPU hosts. */
@@ -95,10 +111,15 @@ export async function tokensEncoded(platform: Platform, encoder: string): Promis
   return all.reduce((sum, { tokens }) => sum + tokens, 0);
 }
 
-async function hostStats(machine: Platform, reset = false): Promise<GpuHostStats> {
+/** The counters of a GPU host of a machine, the first one by default. */
+async function hostStats(
+  machine: Platform,
+  options: { reset?: boolean; address?: string } = {},
+): Promise<GpuHostStats> {
   const config = loadConfig(machine.environment);
+  const { reset = false, address = config.gpuHosts[0]?.address ?? '' } = options;
   const security = config.machine.address === undefined ? undefined : securityOf(machine);
-  const connection = await GpuHostConnection.connect(config.gpuHosts[0]?.address ?? '', {
+  const connection = await GpuHostConnection.connect(address, {
     ...(security && { security: toMachine(security, config.machine.name) }),
   });
   try {
@@ -110,7 +131,7 @@ async function hostStats(machine: Platform, reset = false): Promise<GpuHostStats
 
 const securities = new WeakMap<Platform, ReturnType<typeof openLinkSecurity>>();
 
-/** The certificates of a machine, which are read again as long as this process lives. */
+/** The certificates of a machine. They are opened once: this process reads them again until it ends. */
 function securityOf(machine: Platform): ReturnType<typeof openLinkSecurity> {
   const known = securities.get(machine) ?? openLinkSecurity(loadConfig(machine.environment));
   securities.set(machine, known);

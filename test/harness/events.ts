@@ -1,5 +1,4 @@
 import { EventSourceParserStream } from './event-source.ts';
-import type { Platform } from './platform.ts';
 
 export interface StreamEvent {
   readonly id: string;
@@ -12,7 +11,18 @@ export interface StreamEvent {
 export const numberOf = ({ id }: Pick<StreamEvent, 'id'>): number => Number(id.split('-').at(-1));
 
 /** A client: an operator with the platform's key, or a tenant with its own. */
-export type Client = Pick<Platform, 'fetch'>;
+export interface Client {
+  fetch(route: string, init?: RequestInit): Promise<Response>;
+}
+
+/** A client of the gateway at `url` with a key. */
+export const clientWith = (url: string, apiKey: string): Client => ({
+  fetch: (route, init = {}) =>
+    fetch(`${url}${route}`, {
+      ...init,
+      headers: { authorization: `Bearer ${apiKey}`, ...(init.headers as Record<string, string>) },
+    }),
+});
 
 export interface InvokeOptions {
   onEvent?: (event: StreamEvent) => void;

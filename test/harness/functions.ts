@@ -8,7 +8,7 @@ import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
-import { deploySource, modelStats } from './deploy.ts';
+import { deploySource, failure, modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
 import { Machines, type Shape } from './machines.ts';
 import { newHome, Platform, ROOT } from './platform.ts';
@@ -26,7 +26,7 @@ export const TINY_REFERENCE = 'tiny-reference';
 /** Writes and loads the tiny model. */
 export const tinyModel = (directory: string): Promise<LoadedModel> =>
   randomModel(directory, { vocabularySize: 259, contextLength: 64 }, 5);
-/** A random model with the stories' model's context, one token per byte. A step takes an eighth of the time of one of the stories' model. */
+/** A random model with the context length of the stories' model and one token per byte. Its steps take an eighth of the time. */
 export const SMALL = 'small';
 /** A tiny random model with a vision encoder. */
 const TINY_VISION = 'tiny-vision';
@@ -143,7 +143,8 @@ export interface Called {
 
 /** Invokes a function of `functions/`, which must succeed; deploys the function on its first call. */
 export async function callFunction(name: string, input: unknown = {}): Promise<Called> {
-  const events = await eventsOf(name, input);
+  await deployFunction(name);
+  const events = await invoke(await functionsPlatform(), name, input);
   const end = terminal(events);
   assert.equal(end?.event, 'result', JSON.stringify(end?.data));
   const messages = events.filter(({ event }) => event === 'message').map(({ data }) => data.text as string);
@@ -152,9 +153,8 @@ export async function callFunction(name: string, input: unknown = {}): Promise<C
 
 /** The error of an invocation that must fail. */
 export async function failingFunction(name: string, input: unknown = {}): Promise<StreamEvent['data']> {
-  const end = terminal(await eventsOf(name, input));
-  assert.equal(end?.event, 'error', JSON.stringify(end?.data));
-  return end?.data;
+  await deployFunction(name);
+  return failure(await functionsPlatform(), name, input);
 }
 
 /** Status and problem of an input that the function's schema must refuse. */
@@ -178,14 +178,13 @@ export async function countersOf(model: string = STORIES, options: { reset?: boo
 
 type BatchSizes = Pick<ModelStats, 'batchSizes'>;
 
-/** Invocations of a function, one of which must be computed in batches, or come in several messages. */
+/** Most invocations of a function until one shares batches, or sends several messages. */
 const RUNS = 10;
 
 /**
- * Asserts that a function's concurrent calls meet in batches: at least a tenth of the sequences was computed beside others; none is when a
- * function waits for each call. The exact number depends on the machine's load, since an interrupted inferlet issues its calls in several turns.
- * On a busy machine the calls of an invocation may even come so far apart that none meets: `again` then makes
- * further invocations.
+ * Asserts that a function's concurrent calls share batches: at least a tenth of the sequences is computed beside others, and none is when a
+ * function waits for each call. The share depends on the machine's load, since an interrupted inferlet issues its calls in several turns. On a
+ * busy machine the calls of an invocation may come so far apart that none shares a batch: `again` then makes further invocations.
  */
 export async function assertBatched(stats: BatchSizes, again?: () => Promise<unknown>): Promise<void> {
   let last = stats;
@@ -194,7 +193,10 @@ export async function assertBatched(stats: BatchSizes, again?: () => Promise<unk
     await again();
     last = await countersOf();
   }
-  assert.ok(isBatched(last), `most sequences were computed alone: ${last.batchSizes}`);
+  assert.ok(
+    isBatched(last),
+    `less than a tenth of the sequences shared a batch; batches by size: [${last.batchSizes}]`,
+  );
 }
 
 /** Asserts that the output of a function comes in several messages. Tokens decoded while the function waits for a core come in one. */
@@ -208,7 +210,7 @@ export async function assertStreams(name: string, input: object): Promise<void> 
 
 function isBatched({ batchSizes }: BatchSizes): boolean {
   const sequences = batchSizes.reduce((sum, batches, size) => sum + batches * size, 0);
-  return (batchSizes[1] ?? 0) <= 0.9 * sequences;
+  return sequences > 0 && (batchSizes[1] ?? 0) <= 0.9 * sequences;
 }
 
 /** Runs of a program, the best of which must share device steps: on a busy machine its calls may come so far apart that they share none. */
@@ -247,12 +249,6 @@ export function deployFunction(name: string): Promise<void> {
 /** Deploys a folder or file, under its own name or another. */
 export async function deployFrom(source: string, name?: string): Promise<void> {
   await deploySource(await functionsPlatform(), source, name === undefined ? {} : { name });
-}
-
-async function eventsOf(name: string, input: unknown): Promise<StreamEvent[]> {
-  const platform = await functionsPlatform();
-  await deployFunction(name);
-  return invoke(platform, name, input);
 }
 
 /**

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
+import { readFileSync, readlinkSync, rmSync, statfsSync, symlinkSync, writeFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -199,8 +199,7 @@ export class Machines implements AsyncDisposable {
     return machine ?? assert.fail(JSON.stringify(record));
   }
 
-  /** True while a runtime of the machine is alive. */
-  async isThere(machine: string): Promise<boolean> {
+  async hasLiveRuntime(machine: string): Promise<boolean> {
     const { runtimes } = await json(await this.front.fetch('/v1/load'));
     return runtimes.some((each: { machine: string; alive: boolean }) => each.machine === machine && each.alive);
   }
@@ -232,7 +231,7 @@ export class Machines implements AsyncDisposable {
 /** Puts a new home onto a small disk of its own. */
 async function onOwnDisk(home: string): Promise<void> {
   const artifacts = path.join(home, 'artifacts');
-  const target = execFileSync('readlink', [artifacts], { encoding: 'utf8' }).trim();
+  const target = readlinkSync(artifacts);
   execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${DISK_MIB}m,mode=700`, 'pie', home]);
-  execFileSync('ln', ['-s', target, artifacts]);
+  symlinkSync(target, artifacts);
 }

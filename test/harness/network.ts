@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
+import os from 'node:os';
 
 /** A network range for tests of networks (RFC 2544), which no network of this machine has. */
 const RANGE = '198.18';
@@ -13,7 +14,7 @@ const NOWHERE = '02:00:00:00:00:ff';
 export class Network implements Disposable {
   readonly #id = `pie${process.pid}`;
   readonly #names: readonly string[];
-  readonly #net = `${RANGE}.${randomInt(256)}`;
+  readonly #net = unusedNet();
 
   constructor(names: readonly string[]) {
     this.#names = names;
@@ -103,6 +104,15 @@ export class Network implements Disposable {
 
   #space(name: string): string {
     return `${this.#id}-${name}`;
+  }
+}
+
+/** A part of the range in which this machine has no address: test files beside this one have networks, too. */
+function unusedNet(): string {
+  const taken = Object.values(os.networkInterfaces()).flatMap((all = []) => all.map(({ address }) => address));
+  for (;;) {
+    const net = `${RANGE}.${randomInt(256)}`;
+    if (!taken.some((address) => address.startsWith(`${net}.`))) return net;
   }
 }
 

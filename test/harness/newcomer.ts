@@ -12,12 +12,14 @@ export interface Steps {
   readonly files: ReadonlyMap<string, string>;
 }
 
+/** The code blocks of a document in one language. */
+export const codeBlocks = (document: string, language: string): string[] =>
+  [...document.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, 'gms'))].map(([, code = '']) => code);
+
 export function stepsOf(document: string): Steps {
   const text = readFileSync(path.join(ROOT, document), 'utf8');
-  const blocks = (language: string) =>
-    [...text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, 'gms'))].map(([, code = '']) => code);
-  const lines = blocks('sh').flatMap((block) => block.split('\n'));
-  const files = blocks('ts').flatMap((code) => {
+  const lines = codeBlocks(text, 'sh').flatMap((block) => block.split('\n'));
+  const files = codeBlocks(text, 'ts').flatMap((code) => {
     const [, name] = /^\/\/ (\S+\.ts)\n/.exec(code) ?? [];
     return name === undefined ? [] : [[name, code] as const];
   });

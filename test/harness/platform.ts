@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { FIRST_FUNCTIONS } from '#infra/bundled.ts';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { TEST_ARTIFACTS } from '#runtime/testing/cache.ts';
+import { clientWith } from './events.ts';
 
 export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)));
 
@@ -156,11 +157,8 @@ export class Platform implements AsyncDisposable {
   }
 
   /** A request with the platform's key. */
-  fetch(route: string, init: RequestInit = {}): Promise<Response> {
-    return fetch(`${this.url}${route}`, {
-      ...init,
-      headers: { authorization: `Bearer ${this.apiKey}`, ...(init.headers as Record<string, string>) },
-    });
+  fetch(route: string, init?: RequestInit): Promise<Response> {
+    return clientWith(this.url, this.apiKey).fetch(route, init);
   }
 
   /** Runs the `pie` command against this platform, with its key or another. */

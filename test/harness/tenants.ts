@@ -1,10 +1,10 @@
-import type { Platform } from '#test/harness/platform.ts';
+import { type Client, clientWith } from './events.ts';
+import type { Platform } from './platform.ts';
 
 /** A client of a platform with a tenant's own key. */
-export interface TenantClient {
+export interface TenantClient extends Client {
   readonly name: string;
   readonly apiKey: string;
-  fetch(route: string, init?: RequestInit): Promise<Response>;
 }
 
 /** Creates a tenant and a key with all of the tenant's scopes. */
@@ -20,20 +20,12 @@ export async function createTenant(platform: Platform, name: string): Promise<Te
   };
   await post('/v1/tenants', { name });
   const apiKey = String((await post(`/v1/tenants/${name}/keys`, { name: 'all', scopes: ['admin'] })).apiKey);
-  return {
-    name,
-    apiKey,
-    fetch: (route, init = {}) =>
-      fetch(`${platform.url}${route}`, {
-        ...init,
-        headers: { authorization: `Bearer ${apiKey}`, ...(init.headers as Record<string, string>) },
-      }),
-  };
+  return { name, apiKey, ...clientWith(platform.url, apiKey) };
 }
 
 /** Invokes without waiting; returns the invocation's id. */
-export async function submit(tenant: Pick<TenantClient, 'fetch'>, name: string, input: unknown): Promise<string> {
-  const response = await tenant.fetch(`/v1/functions/${name}/invocations`, {
+export async function submit(client: Client, name: string, input: unknown): Promise<string> {
+  const response = await client.fetch(`/v1/functions/${name}/invocations`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', prefer: 'respond-async' },
     body: JSON.stringify(input),

@@ -61,11 +61,11 @@ export class ToolServer implements AsyncDisposable {
     tools: Readonly<Record<string, ToolHandler>>,
   ): Promise<{ status: number; text: string }> {
     const name = (request.url ?? '/').slice(1);
-    const body = text === '' ? undefined : JSON.parse(text);
-    this.requests.push({ path: name, body });
     const tool = tools[name];
-    if (!tool) return { status: 404, text: `no tool ${name}` };
     try {
+      const body = text === '' ? undefined : JSON.parse(text);
+      this.requests.push({ path: name, body });
+      if (!tool) return { status: 404, text: `no tool ${name}` };
       const answer = await tool(body);
       return { status: 200, text: typeof answer === 'string' ? answer : JSON.stringify(answer) };
     } catch (error) {

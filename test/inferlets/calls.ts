@@ -9,13 +9,13 @@ import { models, now, random } from 'pie:inferlet/runtime@0.1.0';
 import { receive, send } from 'pie:inferlet/session@0.1.0';
 import { get } from 'pie:inferlet/store@0.1.0';
 import { tokenize } from 'pie:inferlet/tokenize@0.1.0';
+import { GREEDY, unwrap } from './bare.ts';
 
 interface Input {
   readonly call: keyof typeof CALLS;
   readonly times: number;
 }
 
-const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 /** Pairs of `allocate-embeds` and `free-embeds` between two waits: they travel with the next wait. */
 const PAIRS = 32;
 
@@ -24,12 +24,6 @@ interface Held {
   readonly model: string;
   readonly queue: Queue;
   readonly embeds: readonly number[];
-}
-
-/** The value of an `ok`; an `err` ends the run with its text. */
-function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: string; val: string } }): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
 }
 
 const CALLS = {

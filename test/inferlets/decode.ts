@@ -11,16 +11,9 @@ import { startRun } from 'pie:inferlet/penalties@0.1.0';
 import { Queue } from 'pie:inferlet/queue@0.1.0';
 import { models, now } from 'pie:inferlet/runtime@0.1.0';
 import { receive, send } from 'pie:inferlet/session@0.1.0';
+import { GREEDY, unwrap } from './bare.ts';
 
 type Way = 'split' | 'fused' | 'paged' | 'run-ahead' | 'penalties';
-
-const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
-
-/** The value of an `ok`; an `err` ends the run with its text. */
-function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: string; val: string } }): T {
-  if (outcome.tag === 'ok') return outcome.val;
-  throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
-}
 
 export async function run(input: string): Promise<string> {
   const { way, context, steps } = JSON.parse(input) as { way: Way; context: number; steps: number };

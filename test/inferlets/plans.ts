@@ -1,4 +1,4 @@
-// Measures within a guest how long it takes to make, optimise and plan graphs, and the queries that they are made for.
+/** Measures within a guest how long it takes to make, optimise and plan graphs, and the queries that they are made for. */
 import { defineInferlet } from '@pie/inferlet';
 import { optimise, PASSES } from '@pie/inferlet/workflow';
 import { app as advancedRag } from '../../functions/advanced-rag/index.ts';

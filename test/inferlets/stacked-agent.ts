@@ -1,5 +1,5 @@
 /** The agent of `pie bench stacked` as a program, with as many of its optimisations as `on` names. */
-import { Context, defineInferlet, fetch, InferletError, tokenizeContinuation } from '@pie/inferlet';
+import { Context, defineInferlet, fetch, tokenizeContinuation, unless } from '@pie/inferlet';
 import {
   ARGUMENT_TOKENS,
   CALLS,
@@ -73,14 +73,9 @@ function anew(ctx: Context): Context {
 async function openSystem(model: string): Promise<Context> {
   using ctx = new Context({ model }).fill(SYSTEM);
   const open = () => Context.open(SAVED, { model, tokens: ctx.tokens });
-  try {
-    return await open();
-  } catch (error) {
-    if (!(error instanceof InferletError) || error.code !== 'not-found') throw error;
-  }
+  const saved = await unless('not-found', open());
+  if (saved) return saved;
   // `invalid-argument`: another agent has saved it meanwhile.
-  await ctx.save(SAVED).catch((error) => {
-    if (!(error instanceof InferletError) || error.code !== 'invalid-argument') throw error;
-  });
+  await unless('invalid-argument', ctx.save(SAVED));
   return await open();
 }

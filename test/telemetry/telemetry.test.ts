@@ -145,8 +145,9 @@ test('spans of a child are below the inferlet span of its parent', async () => {
   const [child] = spans.filter(({ attributes }) => attributes['pie.parent'] !== undefined);
   const parent = named(spans, 'invocation').find((span) => span !== child);
   const inferlet = named(spans, 'inferlet').find((span) => span.parentSpanId === parent?.spanId);
-  assert.equal(child?.parentSpanId, inferlet?.spanId);
-  assert.equal(child?.attributes['pie.parent'], parent?.attributes['faas.invocation_id']);
+  assert.ok(child && parent && inferlet);
+  assert.equal(child.parentSpanId, inferlet.spanId);
+  assert.equal(child.attributes['pie.parent'], parent.attributes['faas.invocation_id']);
 });
 
 test('decode spans of one batch link to each other', async () => {
@@ -258,7 +259,10 @@ function checkExpression(expr: string, names: Names): Set<string> {
   assert.ok(selectors.length > 0, expr);
   const possible = new Set<string>();
   for (const { metric, matchers } of selectors) {
-    if (OF_CARDS.has(metric)) return new Set([...groups, ...possible]);
+    if (OF_CARDS.has(metric)) {
+      for (const label of groups) possible.add(label);
+      continue;
+    }
     const labels = names.get(metric);
     assert.ok(labels, `${metric} is not on /metrics: ${expr}`);
     for (const label of labels.keys()) possible.add(label);
@@ -320,6 +324,7 @@ function checkDashboard(dashboard: any, names: Names): void {
   }
   assert.ok(expressions > 30);
   const variables = dashboard.templating.list.filter(({ type }: { type: string }) => type === 'query');
+  assert.ok(variables.length > 0);
   for (const { definition } of variables) {
     const [, metric, label] = /^label_values\((\w+), (\w+)\)$/.exec(definition) ?? [];
     assert.ok(names.get(metric ?? '')?.has(label ?? ''), definition);
@@ -329,7 +334,7 @@ function checkDashboard(dashboard: any, names: Names): void {
 function checkAlerts(rules: Alerts['groups'][number]['rules'], names: Names): void {
   for (const { alert, expr, labels: own, annotations, for: lasting = '0m' } of rules) {
     const labels = checkExpression(expr, names);
-    // Neither ends its invocation.
+    // Neither `requeued` nor `waiting` ends its invocation.
     for (const { matchers } of readExpression(expr).selectors)
       for (const { label, values } of matchers)
         if (label === 'code') assert.equal(values.includes('requeued'), values.includes('waiting'), alert);

@@ -65,9 +65,11 @@ export async function on<R extends Handle, T>(resource: R, call: (resource: R) =
   }
 }
 
-/** True when two lists of numbers are equal up to `error`. */
+/** True when two lists of numbers, which must not be empty, are equal up to `error`. */
 export const near = (a: ArrayLike<number>, b: ArrayLike<number>, error = 1e-4): boolean =>
-  a.length === b.length && Array.prototype.every.call(a, (value: number, i) => Math.abs(value - (b[i] ?? 0)) <= error);
+  a.length > 0 &&
+  a.length === b.length &&
+  Array.prototype.every.call(a, (value: number, i) => Math.abs(value - (b[i] ?? 0)) <= error);
 
 export const pagesOf = (queue: Queue, count: number): number[] => allocate.allocatePages(queue, count);
 export const embedsOf = (queue: Queue, count: number): number[] => allocate.allocateEmbeds(queue, count);

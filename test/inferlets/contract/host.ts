@@ -16,7 +16,12 @@ export const runtimeCases = (input: string): Cases => ({
   'runtime.function-name': { ok: () => runtime.functionName() === 'contract' },
   'runtime.function-version': { ok: () => runtime.functionVersion().length > 8 },
   'runtime.models': {
-    ok: () => runtime.models().every(({ pageSize, contextLength }) => pageSize >= 8 && contextLength > 0),
+    ok: () => {
+      const models = runtime.models();
+      const names = models.map(({ name }) => name).join();
+      const isSized = models.every(({ pageSize, contextLength }) => pageSize >= 8 && contextLength > 0);
+      return names === 'stories15m,minimind2-small,tiny,tiny-vision' && isSized;
+    },
   },
   'runtime.model-traits': {
     ok: () => ['forward', 'fused', 'tokenize'].every((trait) => runtime.modelTraits(name()).includes(trait)),

@@ -36,8 +36,10 @@ export const run = defineInferlet(async (input: { part: string; origin?: string 
     files: [exchangeCases, closedExchange],
     denied: [deniedCases(origin)],
   };
+  const asked = parts[input.part];
+  if (asked === undefined) throw new Error(`no part ${input.part}`);
   const reports: Record<string, CaseReport[]> = {};
-  for (const cases of parts[input.part] ?? []) {
+  for (const cases of asked) {
     for (const [name, each] of Object.entries(cases)) {
       const reported = reports[name] ?? [];
       reports[name] = reported;

@@ -247,7 +247,7 @@ export const allocateCases: Cases = {
         allocate.freePages(queue, pages);
         const { tier } = await settle(allocate.demoteExport(queue, name, 'memory'));
         const imported = await settle(allocate.importPages(queue, name));
-        return tier !== 'disk' && near(await following(queue, imported.pages), before, 0);
+        return tier === 'memory' && near(await following(queue, imported.pages), before, 0);
       }),
     fails: {
       'not-found': () => asked((queue) => allocate.demoteExport(queue, 'contract/none', 'memory')),

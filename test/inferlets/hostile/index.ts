@@ -1,23 +1,12 @@
 /** Misbehaves as its input says; see test/e2e/hostile.test.ts. */
-
-import { allocateEmbeds, allocatePages } from 'pie:inferlet/allocate@0.1.0';
+import { allocateEmbeds } from 'pie:inferlet/allocate@0.1.0';
 import { forward } from 'pie:inferlet/forward@0.1.0';
 import { embedText } from 'pie:inferlet/input-text@0.1.0';
 import { Queue } from 'pie:inferlet/queue@0.1.0';
 import { models } from 'pie:inferlet/runtime@0.1.0';
-import { receive, send } from 'pie:inferlet/session@0.1.0';
+import { send } from 'pie:inferlet/session@0.1.0';
 
-type Misdeed =
-  | 'throw'
-  | 'garbage'
-  | 'spin'
-  | 'recurse'
-  | 'allocate'
-  | 'flood'
-  | 'bad-token'
-  | 'bad-page'
-  | 'wait'
-  | 'pages';
+type Misdeed = 'throw' | 'garbage' | 'spin' | 'recurse' | 'allocate' | 'flood' | 'bad-token' | 'bad-page';
 
 const recurse = (depth: number): number => recurse(depth + 1) + 1;
 
@@ -57,13 +46,5 @@ export async function run(input: string): Promise<string> {
         embedText(queue, [1], [0], embeds);
         forward(queue, [123_456], embeds, [123_456], [], undefined);
       });
-    case 'wait':
-      await receive().read();
-      return '"received"';
-    case 'pages': {
-      const queue = new Queue(models()[0]?.name ?? '');
-      allocatePages(queue, 4);
-      return JSON.stringify(await queue.synchronize().read());
-    }
   }
 }

@@ -1,4 +1,4 @@
-/** Stores data that outlives an invocation, and reads them; for the test of backups. */
+/** Stores data that outlives an invocation, and reads it; for the test of backups. */
 import { defineInferlet, environment, KvFile, store, tokenize, VectorIndex } from '@pie/inferlet';
 
 const NAME = 'kept';

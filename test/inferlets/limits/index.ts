@@ -7,7 +7,7 @@ interface Input {
   readonly catches: boolean;
 }
 
-const into: Readonly<Record<Input['what'], () => Promise<unknown>>> = {
+const runInto: Readonly<Record<Input['what'], () => Promise<unknown>>> = {
   deadline: () => sleep(60_000),
   // The manifest grants 4 pages of 16 tokens.
   pages: async () => {
@@ -27,7 +27,7 @@ const into: Readonly<Record<Input['what'], () => Promise<unknown>>> = {
 
 export const run = defineInferlet(async ({ what, catches }: Input) => {
   try {
-    await into[what]();
+    await runInto[what]();
     return { caught: null };
   } catch (error) {
     if (!catches || !(error instanceof InferletError)) throw error;
