@@ -252,8 +252,11 @@ export class Generation<T = string> implements AsyncIterable<string> {
       this.#detokenizer?.drop();
       this.#detokenizer = undefined;
       try {
-        if (!gone) this.#sequence.drop(this.#accepted - this.tokens.length);
-        decoder?.stop(!gone);
+        try {
+          if (!gone) this.#sequence.drop(this.#accepted - this.tokens.length);
+        } finally {
+          decoder?.stop(!gone);
+        }
         // No token took the place of the removed one.
         if (!gone && this.#healing && this.tokens.length === 0) this.#sequence.append([this.#healing.removed]);
       } finally {
@@ -430,12 +433,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #finish(reason: FinishReason): string {
     this.finishReason = this.#decoder?.over && reason !== 'stop-token' ? 'constraint' : reason;
     const { text, stop } = this.#scanner.push(this.#detokenizer?.finish() ?? '');
-    if (stop !== undefined) {
-      this.finishReason = 'stop-string';
-      this.stoppedBy = stop;
-      return text;
-    }
-    return text + this.#scanner.finish();
+    if (stop === undefined) return text + this.#scanner.finish();
+    this.finishReason = 'stop-string';
+    this.stoppedBy = stop;
+    return text;
   }
 }
 

@@ -110,18 +110,17 @@ export class Sequence {
   replace(tokens: ArrayLike<number>): void {
     if (this.base > 0) throw new InferletError('invalid-argument', UNKNOWN_BEGINNING);
     const shared = commonPrefix(this.tokens, tokens);
-    const rest = Array.prototype.slice.call(tokens, shared) as number[];
-    const dropped = this.tokens.slice(shared);
-    this.tokens.length = shared;
+    const dropped = this.tokens.splice(shared);
     try {
-      this.append(rest);
+      this.append(Array.prototype.slice.call(tokens, shared) as number[]);
+      // The last token must stay pending. Cached tokens after the common prefix belong to the old text.
+      const kept = Math.min(shared, this.tokens.length - 1);
+      if (kept < this.cached) this.cut(Math.max(0, kept));
     } catch (error) {
-      this.tokens.push(...dropped);
+      this.tokens.length = shared;
+      for (const token of dropped) this.tokens.push(token);
       throw error;
     }
-    // The last token must stay pending. Cached tokens after the common prefix belong to the old text.
-    const kept = Math.min(shared, this.tokens.length - 1);
-    if (kept < this.cached) this.cut(Math.max(0, kept));
   }
 
   /** Drops all tokens from position `length` on. */
@@ -213,8 +212,9 @@ export class Sequence {
 
   /** Removes the last `count` tokens. */
   drop(count: number): void {
-    this.tokens.length -= count;
-    if (this.cached > this.tokens.length) this.cut(this.tokens.length);
+    const kept = this.tokens.length - count;
+    if (this.cached > kept) this.cut(kept);
+    this.tokens.length = kept;
   }
 
   /**
