@@ -44,7 +44,7 @@ export interface Decoder {
   stop(rollBack: boolean): void;
 }
 
-/** Takes forced tokens by sampling them, without sampling, or without sampling and in pieces of one token. */
+/** The way to take forced tokens: by sampling them, without sampling, or without sampling and in pieces of one token. */
 export type Jump = 'none' | 'at-once' | 'one-by-one';
 
 /** A rule that a generated text must fit, with a decoder that enforces it. */
@@ -104,9 +104,8 @@ export function decoderFor(
   if (tells || !fused || mode === 'calls') {
     return scoringDecoder(sequence, sampler, seed, tells);
   }
-  // Runs do not support adapters.
   if (mode === 'ahead' && sequence.adapter !== undefined) {
-    const text = 'With an adapter tokens come one by one: leave `decode` out, or say "step" or "calls".';
+    const text = 'Runs do not support adapters: leave `decode` out, or set it to "step" or "calls".';
     throw new InferletError('unsupported', text);
   }
   if (mode === 'step' || (mode === undefined && sequence.adapter !== undefined))

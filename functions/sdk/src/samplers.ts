@@ -68,6 +68,7 @@ export interface RunSampler {
   start(queue: Queue, request: RunRequest, chosen: readonly number[]): Run;
 }
 
+/** A way to pick each token: built-in samplers run on the device, custom ones in the inferlet. */
 export type Sampler = DeviceSampler | GuestSampler;
 
 /** Most candidates that a host returns (the tenant's cap may be lower). */

@@ -42,10 +42,11 @@ export function draft(context: Context, options: { readonly tokens?: number } = 
   return {
     begin({ sampler, seed, vocabularySize, stopTokens }) {
       const sequence = sequenceOf(context);
-      if (sequence.model.vocabularySize !== vocabularySize) {
+      const { name, vocabularySize: size } = sequence.model;
+      if (size !== vocabularySize) {
         throw new InferletError(
           'invalid-argument',
-          `${sequence.model.name} has a vocabulary of ${sequence.model.vocabularySize} tokens, the model that it drafts for one of ${vocabularySize}.`,
+          `${name} has ${size} tokens in its vocabulary, but the model that it drafts for has ${vocabularySize}.`,
         );
       }
       // A guest sampler applies to verification only; draft tokens are then greedy.
