@@ -1,6 +1,4 @@
-/**
- * Splits a list into batches, in order, of at most `mostItems` items whose sizes add up to at most `mostSize`. A larger item is a batch of its own.
- */
+/** Splits a list into batches, in order. An item larger than `mostSize` is a batch of its own. */
 export function batchesOf<T>(
   items: readonly T[],
   sizeOf: (item: T) => number,

@@ -72,7 +72,6 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #piped = 0;
   /** The piece that the device handed over after the generation was stopped. */
   #last: Piece = { text: '', tokens: [] };
-  /** The frame of piped pieces. */
   #frame: Pick<MessageFrame, 'before' | 'after'> | undefined;
   /** Messages to send before the next piece. */
   #opening: readonly string[] = [];
@@ -333,7 +332,6 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return this.#piece(decoded, this.#decoder);
   }
 
-  /** Makes a piece of the decoded tokens. */
   #piece(decoded: readonly number[], decoder: Decoder | undefined): Piece {
     const told = decoder?.logProbabilities ?? [];
     this.#piped = decoder?.piped?.length ?? 0;

@@ -1,6 +1,5 @@
 import { InferletError } from './errors.ts';
 
-/** Throws `invalid-argument` unless `holds`. */
 export function check(holds: boolean, name: string, expected: string, got: unknown): void {
   if (!holds) throw new InferletError('invalid-argument', `${name} must be ${expected}, not ${String(got)}.`);
 }

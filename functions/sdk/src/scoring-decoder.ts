@@ -33,7 +33,6 @@ export class ScoringDecoder implements Decoder {
     this.#matcher = matcher;
   }
 
-  /** Counts tokens that are part of the generation without having been decoded. */
   skip(tokens: number): void {
     this.#chooser.skip(tokens);
   }
@@ -86,7 +85,6 @@ export class ScoringDecoder implements Decoder {
   }
 }
 
-/** The tokens of a distribution that `keeps` keeps. */
 function cut({ tokens, logProbabilities }: Distribution, keeps: (token: number, i: number) => boolean): Distribution {
   const kept = Array.from(tokens).flatMap((token, i) => (keeps(token, i) ? [i] : []));
   return {

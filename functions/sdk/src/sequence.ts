@@ -89,7 +89,6 @@ export class Sequence {
     return this.#fused;
   }
 
-  /** Name of the low-rank adapter, if any. */
   get adapter(): string | undefined {
     return this.#options.adapter;
   }
@@ -210,7 +209,6 @@ export class Sequence {
     this.cache.cut(Math.min(kept, this.cached));
   }
 
-  /** Removes the last `count` tokens. */
   drop(count: number): void {
     const kept = this.tokens.length - count;
     if (this.cached > kept) this.cut(kept);
@@ -273,7 +271,6 @@ export class Sequence {
     }
   }
 
-  /** Returns to a snapshot of this sequence. */
   restore(saved: Saved): void {
     this.cache.clear();
     this.tokens.length = 0;
@@ -286,7 +283,6 @@ export class Sequence {
     );
   }
 
-  /** Frees a snapshot's pages. */
   discard({ cache }: Saved): void {
     if (cache.pages.length > 0) allocate.freePages(this.queue, cache.pages);
   }
@@ -330,7 +326,6 @@ export class Sequence {
     if (tokens.length > 0) this.cut(tokens.length - 1);
   }
 
-  /** Gives all pages back. */
   release(): void {
     if (this.#released) return;
     this.#released = true;

@@ -98,7 +98,6 @@ class SpeculativeDecoder implements Decoder {
     this.#constrained = constrained;
   }
 
-  /** Counts tokens that are part of the generation without having been verified. */
   skip(tokens: number): void {
     this.#chooser?.skip(tokens);
   }
