@@ -15,7 +15,6 @@ export function abortError({ reason }: AbortSignalLike): InferletError {
   return new InferletError('cancelled', text === '' ? 'This was aborted.' : text);
 }
 
-/** Throws when the signal is aborted already. */
 export function throwIfAborted(signal: AbortSignalLike | undefined): void {
   if (signal?.aborted) throw abortError(signal);
 }
@@ -31,7 +30,6 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignalLike | unde
   });
 }
 
-/** A signal and the function that aborts it. */
 export interface Aborter {
   readonly signal: AbortSignalLike;
   abort(reason?: unknown): void;

@@ -1,6 +1,7 @@
 import { type Context, sequenceOf } from './context.ts';
 import { InferletError } from './errors.ts';
 import type { Window } from './generation-options.ts';
+import { checkCount } from './option-checks.ts';
 
 /**
  * Hides the tokens at positions `[from, to)` from all later computation; the text stays unchanged. The context's last token cannot be
@@ -19,7 +20,7 @@ export const unmask = (context: Context, from: number, to: number): Promise<void
  */
 export function slidingWindow(options: { readonly size: number; readonly sink?: number }): Window {
   const { size, sink = 0 } = options;
-  checkCount('size', size, 1);
+  checkCount('size', size);
   checkCount('sink', sink, 0);
   return {
     endless: false,
@@ -40,7 +41,7 @@ export function attentionSink(options: {
 }): Window {
   const { sink = 4, window, slack = Math.ceil(window / 4) } = options;
   checkCount('sink', sink, 0);
-  checkCount('window', window, 1);
+  checkCount('window', window);
   checkCount('slack', slack, 0);
   return {
     endless: true,
@@ -61,9 +62,4 @@ async function setMask(context: Context, from: number, to: number, hidden: boole
   const computed = sequence.prefill();
   sequence.mask(from - sequence.base, to - sequence.base, hidden);
   await computed;
-}
-
-function checkCount(name: string, value: number, least: number): void {
-  if (Number.isInteger(value) && value >= least) return;
-  throw new InferletError('invalid-argument', `${name} must be a whole number, ${least} or more, not ${value}.`);
 }

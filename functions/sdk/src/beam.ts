@@ -1,7 +1,7 @@
 import { type AbortSignalLike, throwIfAborted } from './abort.ts';
 import { type Context, sequenceOf } from './context.ts';
-import { InferletError } from './errors.ts';
 import { detokenize, specialTokens } from './models.ts';
+import { checkCount } from './option-checks.ts';
 import { beginText } from './sequence-checks.ts';
 
 /** Options of a beam search. */
@@ -57,8 +57,8 @@ const MAX_BEAMS = 128;
 export async function beamSearch(context: Context, options: BeamOptions): Promise<Beam[]> {
   const { beams, lengthPenalty = 0, signal } = options;
   beginText(sequenceOf(context));
-  checkCount('beams', beams, MAX_BEAMS);
-  checkCount('maxTokens', options.maxTokens, Number.POSITIVE_INFINITY);
+  checkCount('beams', beams, 1, MAX_BEAMS);
+  checkCount('maxTokens', options.maxTokens);
   const { name, contextLength, vocabularySize } = context.model;
   const { bos, eos } = specialTokens(name);
   const stops = new Set([...eos, ...(bos === null ? [] : [bos]), ...(options.stopTokens ?? [])]);
@@ -138,10 +138,4 @@ function textAfter(context: Context, tokens: readonly number[]): string {
   const how = { model: context.model.name };
   const before = context.tokens.slice(-8).filter((token) => token >= 0);
   return detokenize([...before, ...tokens], how).slice(detokenize(before, how).length);
-}
-
-function checkCount(name: string, value: number, most: number): void {
-  if (Number.isInteger(value) && value >= 1 && value <= most) return;
-  const range = most === Number.POSITIVE_INFINITY ? '1 or more' : `from 1 to ${most}`;
-  throw new InferletError('invalid-argument', `${name} must be a whole number, ${range}, not ${value}.`);
 }

@@ -32,9 +32,7 @@ export function concatenate(pieces: readonly Uint8Array[]): Uint8Array {
   return whole;
 }
 
-/** Converts a message to the contract's form. */
 export const toWire = (message: Message): MessageInput =>
   typeof message === 'string' ? { tag: 'text', val: message } : { tag: 'bytes', val: message };
 
-/** Converts a message from the contract's form. */
 export const fromWire = (message: WitMessage): Message => message.val;

@@ -131,9 +131,9 @@ export class Cache {
     this.#cached += count;
   }
 
-  /** Marks the cached tokens as impossible to recompute. */
-  seal(): void {
-    this.#sealed = this.#cached;
+  /** Marks the first `count` tokens as impossible to recompute, and no others. */
+  seal(count: number): void {
+    this.#sealed = count;
   }
 
   /**
@@ -169,8 +169,8 @@ export class Cache {
     const known = this.#foreign * this.#pageSize - this.#skew;
     if (from < to && from < known) throw new InferletError('invalid-argument', OPENED_MASKS);
     if (!(from >= this.#floor && from <= to && to <= this.#cached)) {
-      const range = `from ${this.#base + this.#floor} to ${this.#base + this.#cached}`;
-      throw new InferletError('invalid-argument', `The tokens that can be hidden or shown are those ${range}.`);
+      const positions = `[${this.#base + this.#floor}, ${this.#base + this.#cached})`;
+      throw new InferletError('invalid-argument', `Only tokens at positions ${positions} can be hidden or shown.`);
     }
     for (const page of maskSlots(this.#masks, from + this.#skew, to + this.#skew, hidden, this.#pageSize)) {
       this.#applyMask(page);

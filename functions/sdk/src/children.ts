@@ -1,7 +1,7 @@
 import { type AbortSignalLike, abortable, throwIfAborted } from './abort.ts';
 import { fromWire, type Message, toWire } from './bytes.ts';
 import { InferletError } from './errors.ts';
-import { Inbox, type ReceiveOptions } from './inbox.ts';
+import { Inbox, type ReceiveOptions, untilClosed } from './inbox.ts';
 import { toJson } from './json.ts';
 import { attempt, settle, Child as WireChild } from './raw.ts';
 
@@ -94,17 +94,8 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
   }
 
   /** Messages until the child has ended. */
-  async *[Symbol.asyncIterator](): AsyncGenerator<Message, void, void> {
-    for (;;) {
-      let message: Message;
-      try {
-        message = await this.receive();
-      } catch (error) {
-        if (error instanceof InferletError && error.code === 'closed') return;
-        throw error;
-      }
-      yield message;
-    }
+  [Symbol.asyncIterator](): AsyncGenerator<Message, void, void> {
+    return untilClosed(() => this.receive());
   }
 
   /** Waits for the child's result. Throws `dependency-failed` with the child's error code and text when the child failed. */
@@ -143,4 +134,4 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
 }
 
 const GIVEN_BACK =
-  'This child was cancelled with the scope of its `using`. Await what you need of it (`return await child.result()`) before that ends.';
+  'This child was cancelled with the scope of its `using`. Await what you need of it (`return await child.result()`) before the scope ends.';

@@ -1,6 +1,7 @@
 import { type Aborter, type AbortSignalLike, abortable, abortError, aborter, throwIfAborted } from './abort.ts';
 import { InferletError } from './errors.ts';
-import { sleep } from './inferlet.ts';
+import { MAX_SLEEP_MS, sleep } from './inferlet.ts';
+import { checkCount } from './option-checks.ts';
 import { runtime, settle } from './raw.ts';
 
 /** An asynchronous task that ends early when the signal is aborted: it passes the signal to `generate`, `fetch` and other calls. */
@@ -25,14 +26,15 @@ export async function withTimeout<T>(
   throwIfAborted(options.signal);
   using timer = aborter(options.signal);
   const over = aborter();
-  const sleeping = settle(runtime.sleep(Math.min(Math.ceil(milliseconds), 2 ** 31 - 1)), over.signal);
+  const sleeping = settle(runtime.sleep(Math.min(Math.ceil(milliseconds), MAX_SLEEP_MS)), over.signal);
   const abort = (reason: unknown) => {
     if (!over.signal.aborted) timer.abort(reason);
   };
   const text = `It took longer than ${milliseconds} ms.`;
   // The host's timer fails only when the invocation itself is over: abort the task with that error.
   void sleeping.then(() => abort(new InferletError('deadline-exceeded', text)), abort);
-  const answer = task(timer.signal);
+  // A task that throws before it returns a promise must end the timer, too.
+  const answer = (async () => task(timer.signal))();
   try {
     return await abortable(answer, timer.signal);
   } finally {
@@ -97,12 +99,11 @@ export async function map<T, R>(
   options: { readonly concurrency?: number; readonly signal?: AbortSignalLike } = {},
 ): Promise<R[]> {
   const { concurrency = 8, signal } = options;
-  if (!(Number.isInteger(concurrency) && concurrency >= 1)) {
-    throw new InferletError('invalid-argument', `concurrency must be a whole number, 1 or more, not ${concurrency}.`);
-  }
+  checkCount('concurrency', concurrency);
   throwIfAborted(signal);
   using all = aborter(signal);
-  const entries = [...items].entries();
+  const list = [...items];
+  const entries = list.entries();
   const results: R[] = [];
   const worker = async () => {
     // Workers share the iterator.
@@ -111,7 +112,7 @@ export async function map<T, R>(
       results[index] = await task(item, all.signal, index);
     }
   };
-  const workers = Array.from({ length: concurrency }, worker);
+  const workers = Array.from({ length: Math.min(concurrency, list.length) }, worker);
   try {
     await abortable(Promise.all(workers), signal);
   } catch (error) {

@@ -11,12 +11,6 @@ import { speculativeDecoder } from './speculation.ts';
 /** Most tokens of one jump. */
 const MAX_JUMP = 4096;
 
-/** A decoder whose tokens may be followed by tokens that it did not decode. */
-interface Source extends Decoder {
-  /** Corrects the count of generated tokens: adds forced tokens, which were not decoded, and subtracts decoded tokens that were discarded. */
-  skip?(tokens: number): void;
-}
-
 /** The decoder for a sampler on a sequence under a grammar. `seed` applies if the sampler has none. */
 export function constrainedDecoder(
   sequence: Sequence,
@@ -32,7 +26,7 @@ export function constrainedDecoder(
     adapter === undefined && request.rows === 1
       ? grammar.step(queue, matcher, request)
       : grammar.verify(queue, matcher, adapter, request);
-  const make = (): Source => {
+  const make = (): Decoder => {
     if (speculator) return speculativeDecoder(sequence, sampler, speculator, seed, stopTokens, call);
     const also = sampler.kind === 'guest' && sampler.also?.length;
     if (logProbabilities || also) return scoringDecoder(sequence, sampler, seed, logProbabilities, matcher);
@@ -57,7 +51,7 @@ class ConstrainedDecoder implements Decoder {
   uncomputed = 1;
   piped = '';
   readonly #sequence: Sequence;
-  readonly #source: Source;
+  readonly #source: Decoder;
   readonly #compiled: Compiled;
   readonly #options: ConstraintOptions;
   /** True with a sampler of the program, which may choose tokens that the grammar does not allow. */
@@ -71,7 +65,7 @@ class ConstrainedDecoder implements Decoder {
 
   constructor(
     sequence: Sequence,
-    source: Source,
+    source: Decoder,
     compiled: Compiled,
     matcher: Matcher,
     options: ConstraintOptions,
@@ -170,13 +164,14 @@ class ConstrainedDecoder implements Decoder {
       this.#mustEnd = mustEnd;
       if (mustEnd || jumped.length > 0) break;
     }
+    // Forced tokens count as generated, discarded ones do not.
     this.#source.skip?.(tokens.length - decoded.length);
     this.#accepted = tokens;
   }
 }
 
 /** One masked call per token. */
-class MaskedSource implements Source {
+class MaskedSource implements Decoder {
   readonly #sequence: Sequence;
   readonly #sampler: Sampler;
   readonly #seed: number;

@@ -4,6 +4,7 @@ import type { KvFile } from './files.ts';
 import { type Claim, Generation } from './generation.ts';
 import type { GenerateOptions } from './generation-options.ts';
 import { detokenize, type ModelInfo, model, specialTokens, tokenize, tokenizeContinuation } from './models.ts';
+import { checkCount } from './option-checks.ts';
 import { allocate, attempt, Queue, settle } from './raw.ts';
 import type { Distribution } from './samplers.ts';
 import { type Selection, type SelectOptions, selectOn } from './select.ts';
@@ -327,9 +328,7 @@ export class Context implements Disposable {
   /** Drops all tokens from position `length` on. */
   truncate(length: number): this {
     this.#check();
-    if (!(Number.isInteger(length) && length >= 0)) {
-      throw new InferletError('invalid-argument', `length must be a whole number, 0 or more, not ${length}.`);
-    }
+    checkCount('length', length, 0);
     this.#sequence.truncate(length);
     return this;
   }
@@ -353,4 +352,4 @@ export class Context implements Disposable {
 }
 
 const BUSY =
-  'The context is busy: go through its generation, or stop() that, or await what is appended to it, before anything else.';
+  'The context is busy: before another call, read its generation to the end, stop() that generation, or await the running append().';

@@ -36,7 +36,7 @@ export interface Decoder {
   readonly late?: boolean;
   /** Log-probabilities of the last tokens, from decoders that were asked for them. */
   readonly logProbabilities?: readonly number[];
-  /** Counts the sequence's last tokens, one or more, as tokens of the generation: another decoder chose them. */
+  /** Counts the sequence's last tokens as tokens of the generation, because another decoder chose them; a number below 0 takes tokens back. */
   skip?(tokens: number): void;
   /** Asks the device to end the current call; tokens decoded until then still arrive. For decoders that may set `late`. */
   halt?(): void;
@@ -44,7 +44,7 @@ export interface Decoder {
   stop(rollBack: boolean): void;
 }
 
-/** Takes forced tokens by sampling them, without sampling, or without sampling and in pieces of one token. */
+/** The way to take forced tokens: by sampling them, without sampling, or without sampling and in pieces of one token. */
 export type Jump = 'none' | 'at-once' | 'one-by-one';
 
 /** A rule that a generated text must fit, with a decoder that enforces it. */
@@ -104,9 +104,8 @@ export function decoderFor(
   if (tells || !fused || mode === 'calls') {
     return scoringDecoder(sequence, sampler, seed, tells);
   }
-  // Runs do not support adapters.
   if (mode === 'ahead' && sequence.adapter !== undefined) {
-    const text = 'With an adapter tokens come one by one: leave `decode` out, or say "step" or "calls".';
+    const text = 'Runs do not support adapters: leave `decode` out, or set it to "step" or "calls".';
     throw new InferletError('unsupported', text);
   }
   if (mode === 'step' || (mode === undefined && sequence.adapter !== undefined))
@@ -224,7 +223,6 @@ export class AheadDecoder implements Decoder {
     const ahead = this.#run !== undefined || this.#sequence.cached < this.#written;
     this.#run?.stop();
     this.#drop();
-    // Drop what the device wrote beyond the accepted tokens.
     if (ahead && rollBack) this.#sequence.cut(this.#sequence.tokens.length);
   }
 
@@ -244,7 +242,6 @@ class GuestDecoder implements Decoder {
     this.#chooser = new Chooser(sampler, seed);
   }
 
-  /** Counts tokens of the generation that another decoder chose. */
   skip(tokens: number): void {
     this.#chooser.skip(tokens);
   }

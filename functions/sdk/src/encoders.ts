@@ -13,6 +13,7 @@ export interface EncoderModel {
   readonly contextLength: number;
 }
 
+/** Options of {@link embed} and {@link rerank}. */
 export interface EncodeOptions {
   /** Name of the encoder; the first of the needed kind by default. */
   readonly model?: string | undefined;
@@ -26,11 +27,13 @@ export interface EncodeUsage {
   readonly cut: number;
 }
 
+/** Result of {@link embed}. */
 export interface Embedded extends EncodeUsage {
   /** One vector for each text, in order. */
   readonly vectors: Float32Array[];
 }
 
+/** Result of {@link rerank}. */
 export interface Ranked extends EncodeUsage {
   /** One number for each document, in order: larger is better. */
   readonly scores: number[];

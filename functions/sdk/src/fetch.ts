@@ -3,6 +3,7 @@ import { type AbortSignalLike, abortable, throwIfAborted } from './abort.ts';
 import { toBytes } from './bytes.ts';
 import { InferletError } from './errors.ts';
 import { Headers, Response } from './fetch-response.ts';
+import { toJson } from './json.ts';
 import { attempt, Exchange, settle } from './raw.ts';
 
 export { Headers, Response } from './fetch-response.ts';
@@ -17,13 +18,13 @@ export interface FetchOptions {
   readonly headers?: HeadersInit;
   /** At most 4 MiB. */
   readonly body?: string | Uint8Array | null;
-  /** A value to send as JSON instead of `body`, with the JSON content type. */
+  /** A value to send as JSON instead of `body`, with the JSON content type; `invalid-argument` for a value that JSON cannot represent. */
   readonly json?: unknown;
   /** Treatment of redirects: `follow` at most ten (default), return the redirect itself (`manual`), or throw `unavailable` (`error`). */
   readonly redirect?: 'follow' | 'manual' | 'error';
   /** Time limit until the head of the response, redirects included; 30,000 ms by default, at most the invocation's time left. */
   readonly timeoutMs?: number;
-  /** Closes the connection when aborted; pending reads then fail. */
+  /** When aborted, pending and later reads fail and close the connection. */
   readonly signal?: AbortSignalLike;
 }
 
@@ -79,7 +80,7 @@ function content({ headers = {}, body, json }: FetchOptions): { headers: Header[
       throw new InferletError('invalid-argument', 'A request has one body: give `body` or `json`.');
     }
     add('application/json');
-    return { headers: list, body: toBytes(JSON.stringify(json)) };
+    return { headers: list, body: toBytes(toJson(json)) };
   }
   if (typeof body === 'string') add('text/plain;charset=UTF-8');
   return { headers: list, body: body === undefined || body === null ? undefined : toBytes(body) };

@@ -1,6 +1,7 @@
 import type { Jump } from './decoders.ts';
 import { InferletError } from './errors.ts';
 import type { GenerateOptions } from './generation-options.ts';
+import { checkCount } from './option-checks.ts';
 
 export const NO_MORE_CANDIDATES =
   'With a speculator, a sampler sees only the most probable tokens. It cannot be combined with a bias above 0 or another rule that asks for certain tokens.';
@@ -39,9 +40,7 @@ export function checkOptions(options: GenerateOptions): void {
   if (window?.endless && maxTokens === undefined) {
     throw new InferletError('invalid-argument', 'With an endless window the text may never end: set maxTokens.');
   }
-  if (maxTokens !== undefined && !(Number.isInteger(maxTokens) && maxTokens >= 0)) {
-    throw new InferletError('invalid-argument', `maxTokens must be a whole number, 0 or more, not ${maxTokens}.`);
-  }
+  if (maxTokens !== undefined) checkCount('maxTokens', maxTokens, 0);
 }
 
 /** True if a constraint's decoder decodes in runs: they hand over several tokens at once, and take forced tokens without sampling. */
@@ -50,8 +49,7 @@ export function isConstrainedAhead(options: GenerateOptions): boolean {
   return decode === 'ahead' && sampler?.kind !== 'guest' && !speculator && jumpOf(options) === 'at-once';
 }
 
-/** The way in which a constraint's decoder takes forced tokens. A custom sampler has to see every token,
- * a window every step, and log-probabilities come with sampled tokens. */
+/** The way in which a constraint's decoder takes forced tokens. A custom sampler, a window and log-probabilities need sampled tokens. */
 export function jumpOf({ jumpForward, sampler, window, until, logProbabilities }: GenerateOptions): Jump {
   const jumps = jumpForward ?? (sampler?.kind !== 'guest' && !window && !logProbabilities);
   if (!jumps) return 'none';

@@ -91,6 +91,7 @@ export interface MessageFrame {
   readonly after: string;
 }
 
+/** Options of {@link Generation.pipe}. */
 export interface PipeOptions {
   /** The form of the messages. By default each piece is a message by itself. */
   readonly frame?: MessageFrame | undefined;

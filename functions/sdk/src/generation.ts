@@ -72,7 +72,6 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #piped = 0;
   /** The piece that the device handed over after the generation was stopped. */
   #last: Piece = { text: '', tokens: [] };
-  /** The frame of piped pieces. */
   #frame: Pick<MessageFrame, 'before' | 'after'> | undefined;
   /** Messages to send before the next piece. */
   #opening: readonly string[] = [];
@@ -252,8 +251,11 @@ export class Generation<T = string> implements AsyncIterable<string> {
       this.#detokenizer?.drop();
       this.#detokenizer = undefined;
       try {
-        if (!gone) this.#sequence.drop(this.#accepted - this.tokens.length);
-        decoder?.stop(!gone);
+        try {
+          if (!gone) this.#sequence.drop(this.#accepted - this.tokens.length);
+        } finally {
+          decoder?.stop(!gone);
+        }
         // No token took the place of the removed one.
         if (!gone && this.#healing && this.tokens.length === 0) this.#sequence.append([this.#healing.removed]);
       } finally {
@@ -330,7 +332,6 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return this.#piece(decoded, this.#decoder);
   }
 
-  /** Makes a piece of the decoded tokens. */
   #piece(decoded: readonly number[], decoder: Decoder | undefined): Piece {
     const told = decoder?.logProbabilities ?? [];
     this.#piped = decoder?.piped?.length ?? 0;
@@ -430,12 +431,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #finish(reason: FinishReason): string {
     this.finishReason = this.#decoder?.over && reason !== 'stop-token' ? 'constraint' : reason;
     const { text, stop } = this.#scanner.push(this.#detokenizer?.finish() ?? '');
-    if (stop !== undefined) {
-      this.finishReason = 'stop-string';
-      this.stoppedBy = stop;
-      return text;
-    }
-    return text + this.#scanner.finish();
+    if (stop === undefined) return text + this.#scanner.finish();
+    this.finishReason = 'stop-string';
+    this.stoppedBy = stop;
+    return text;
   }
 }
 

@@ -64,7 +64,6 @@ function withText(tokens: readonly number[], name: string): readonly number[] {
   return tokens.filter((token) => write([token, token], false) === write([token, token], true));
 }
 
-/** The tokens whose bytes begin with `prefix`. */
 function extensions(vocabulary: readonly ArrayLike<number>[], prefix: ArrayLike<number>): number[] {
   const found: number[] = [];
   for (const [token, bytes] of vocabulary.entries()) {

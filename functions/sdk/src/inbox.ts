@@ -1,4 +1,5 @@
 import { type AbortSignalLike, abortError } from './abort.ts';
+import { unless } from './errors.ts';
 
 /** Options for receiving a message. */
 export interface ReceiveOptions {
@@ -12,6 +13,15 @@ interface Reader<T> {
 }
 
 type Outcome<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: unknown };
+
+/** Values of `next` until it throws `closed`. */
+export async function* untilClosed<T extends object | string>(next: () => Promise<T>): AsyncGenerator<T, void, void> {
+  for (;;) {
+    const value = await unless('closed', next());
+    if (value === undefined) return;
+    yield value;
+  }
+}
 
 /**
  * Shares a source that hands out each value once among several readers. Readers are served in order, with one read of the source at a time.

@@ -62,9 +62,9 @@ export function log(message: string, level: 'debug' | 'info' | 'warn' | 'error' 
 
 /** Options of {@link recordSpan}. */
 export interface SpanOptions {
-  /** A time of `Date.now`. */
+  /** Start of the work, as a time of `Date.now()`: milliseconds since 1970. */
   readonly began: number;
-  /** A time of `Date.now`; now, by default. */
+  /** End of the work, likewise; now by default. */
   readonly ended?: number | undefined;
   /** The kind of work, such as `search`: one word or two. */
   readonly kind?: string | undefined;
@@ -95,7 +95,7 @@ export const isCancelled = (): boolean => runtime.isCancelled();
 export const timeLeftMs = (): number => runtime.timeLeft();
 
 /** Longest time of a timer, as in browsers. */
-const MAX_SLEEP_MS = 2 ** 31 - 1;
+export const MAX_SLEEP_MS = 2 ** 31 - 1;
 
 /** Waits; returns at once for a time below 0. Throws `cancelled` or `deadline-exceeded` if the invocation is stopped first. */
 export async function sleep(milliseconds: number): Promise<void> {

@@ -1,7 +1,7 @@
 import type { Envelope as WireEnvelope } from 'pie:inferlet/messaging@0.1.0';
 import { fromWire, type Message, toWire } from './bytes.ts';
 import { InferletError } from './errors.ts';
-import { Inbox, type ReceiveOptions } from './inbox.ts';
+import { Inbox, type ReceiveOptions, untilClosed } from './inbox.ts';
 import { attempt, settle, Subscription as WireSubscription, messaging as wire } from './raw.ts';
 
 /** A message and its sender. */
@@ -57,17 +57,8 @@ export class Subscription implements AsyncIterable<Envelope>, Disposable {
   }
 
   /** Messages until {@link unsubscribe}. */
-  async *[Symbol.asyncIterator](): AsyncGenerator<Envelope, void, void> {
-    for (;;) {
-      let next: Envelope;
-      try {
-        next = await this.next();
-      } catch (error) {
-        if (error instanceof InferletError && error.code === 'closed') return;
-        throw error;
-      }
-      yield next;
-    }
+  [Symbol.asyncIterator](): AsyncGenerator<Envelope, void, void> {
+    return untilClosed(() => this.next());
   }
 
   /** Ends the subscription. Pending waits throw `closed`. */

@@ -17,7 +17,6 @@ export interface TruncatePlan {
   readonly copySlots: number;
 }
 
-/** Pages that `slots` slots take. */
 export const pagesFor = (slots: number, pageSize: number): number => Math.ceil(slots / pageSize);
 
 /**
@@ -102,7 +101,6 @@ export function range(start: number, count: number): Uint32Array {
   return positions;
 }
 
-/** Length of the common prefix of two lists. */
 export function commonPrefix(left: ArrayLike<number>, right: ArrayLike<number>): number {
   const end = Math.min(left.length, right.length);
   let length = 0;

@@ -1,5 +1,6 @@
 import { InferletError } from './errors.ts';
 import { type ModelInfo, specialTokens } from './models.ts';
+import { check, checkCount } from './option-checks.ts';
 import { penalties } from './raw.ts';
 import {
   custom,
@@ -162,7 +163,7 @@ export function banTokens(tokens: Iterable<number>): Processor {
 
 /** Rules out the model's own end-of-text tokens until `count` tokens have been generated. */
 export function minTokens(count: number): Processor {
-  check(Number.isInteger(count) && count >= 0, 'count', 'a whole number, 0 or more', count);
+  checkCount('count', count, 0);
   return (candidates, { generated, model }) => {
     if (generated >= count) return;
     const { eos, bos } = specialTokens(model.name);
@@ -195,8 +196,4 @@ function ordered({ tokens, logProbabilities }: Candidates): Candidates {
   }
   rows.sort((a, b) => b.logProbability - a.logProbability || a.token - b.token);
   return { tokens: rows.map(({ token }) => token), logProbabilities: rows.map(({ logProbability }) => logProbability) };
-}
-
-function check(holds: boolean, name: string, expected: string, got: unknown): void {
-  if (!holds) throw new InferletError('invalid-argument', `${name} must be ${expected}, not ${String(got)}.`);
 }

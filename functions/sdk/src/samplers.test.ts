@@ -118,8 +118,9 @@ describe('samplers', () => {
       () => sampler({ minP: 2 }),
       () => sampler({ seed: 2 ** 32 }),
       () => custom(() => 0, { candidates: 257 }),
+      () => penalizeRepetition(distribution(1), [10], 0),
     ];
-    const names = ['temperature', 'temperature', 'topK', 'topP', 'minP', 'seed', 'candidates'];
+    const names = ['temperature', 'temperature', 'topK', 'topP', 'minP', 'seed', 'candidates', 'penalty'];
     wrong.forEach((make, i) => {
       assert.throws(
         make,

@@ -1,6 +1,7 @@
 import type { RunRequest } from 'pie:inferlet/fused@0.1.0';
 import { InferletError } from './errors.ts';
 import type { ModelInfo } from './models.ts';
+import { check, checkCount } from './option-checks.ts';
 import type { Queue, Run } from './raw.ts';
 
 /** The most probable tokens after a context, most probable first; natural logarithms over the whole vocabulary at temperature 1. */
@@ -67,6 +68,7 @@ export interface RunSampler {
   start(queue: Queue, request: RunRequest, chosen: readonly number[]): Run;
 }
 
+/** A way to pick each token: built-in samplers run on the device, custom ones in the inferlet. */
 export type Sampler = DeviceSampler | GuestSampler;
 
 /** Most candidates that a host returns (the tenant's cap may be lower). */
@@ -76,15 +78,10 @@ const MAX_CANDIDATES = 256;
 export function sampler(options: SamplerOptions = {}): DeviceSampler {
   const { temperature = 1, topK = 0, topP = 1, minP = 0, seed } = options;
   check(temperature >= 0 && Number.isFinite(temperature), 'temperature', '0 or more', temperature);
-  check(Number.isInteger(topK) && topK >= 0, 'topK', 'a whole number, 0 or more', topK);
+  checkCount('topK', topK, 0);
   check(topP > 0 && topP <= 1, 'topP', 'above 0 and at most 1', topP);
   check(minP >= 0 && minP <= 1, 'minP', 'from 0 to 1', minP);
-  check(
-    seed === undefined || (Number.isInteger(seed) && seed >= 0 && seed < 2 ** 32),
-    'seed',
-    'a 32-bit whole number',
-    seed,
-  );
+  if (seed !== undefined) checkCount('seed', seed, 0, 2 ** 32 - 1);
   return { kind: 'device', temperature, topK, topP, minP, seed };
 }
 
@@ -113,12 +110,7 @@ export function custom(
   options: { readonly candidates?: number; readonly seed?: number } = {},
 ): GuestSampler {
   const { candidates = MAX_CANDIDATES, seed } = options;
-  check(
-    Number.isInteger(candidates) && candidates >= 1 && candidates <= MAX_CANDIDATES,
-    'candidates',
-    'from 1 to 256',
-    candidates,
-  );
+  checkCount('candidates', candidates, 1, MAX_CANDIDATES);
   return { kind: 'guest', candidates, seed, choose };
 }
 
@@ -169,6 +161,7 @@ export function draw(distribution: Distribution, options: SamplerOptions, random
  * See `repetitionDivisor` for the difference from CTRL's rule. The result is ordered, most probable first.
  */
 export function penalizeRepetition(distribution: Distribution, said: Iterable<number>, penalty: number): Distribution {
+  check(penalty > 0 && Number.isFinite(penalty), 'penalty', 'above 0', penalty);
   const seen = new Set(said);
   const cost = Math.log(penalty);
   const rows = Array.from(distribution.tokens, (token, i) => {
@@ -177,8 +170,4 @@ export function penalizeRepetition(distribution: Distribution, said: Iterable<nu
   });
   rows.sort((a, b) => b.logProbability - a.logProbability || a.token - b.token);
   return { tokens: rows.map((row) => row.token), logProbabilities: rows.map((row) => row.logProbability) };
-}
-
-function check(holds: boolean, name: string, expected: string, got: unknown): void {
-  if (!holds) throw new InferletError('invalid-argument', `${name} must be ${expected}, not ${String(got)}.`);
 }

@@ -39,7 +39,14 @@ export function sandbox(given: Readonly<Record<string, Given>>): (code: string) 
   }
   return async (code) => {
     const lines: string[] = [];
-    const print = (...values: unknown[]) => lines.push(values.map(show).join(' '));
+    let length = 0;
+    const print = (...values: unknown[]) => {
+      // The output ends here, so later lines need no memory.
+      if (length > MAX_OUTPUT) return;
+      const line = values.map(show).join(' ');
+      lines.push(line);
+      length += line.length + 1;
+    };
     const names = ['console', 'state', ...Object.keys(given), ...hidden.filter((name) => name !== 'console')];
     try {
       if (/\bimport\b/.test(code)) throw new SyntaxError('import is not available here');

@@ -33,21 +33,21 @@ export class ScoringDecoder implements Decoder {
     this.#matcher = matcher;
   }
 
-  /** Counts tokens that are part of the generation without having been decoded. */
   skip(tokens: number): void {
     this.#chooser.skip(tokens);
   }
 
   async next(): Promise<readonly number[]> {
     const sequence = this.#sequence;
-    const { queue, cached } = sequence;
+    const { queue } = sequence;
+    const start = sequence.next(true);
     const embeds = sequence.advance();
     const state = embeds.at(-1) as number;
-    const ask = (tokens: Uint32Array) => sequence.settle(outputText.logProbabilities(queue, state, tokens), cached);
+    const ask = (tokens: Uint32Array) => sequence.settle(outputText.logProbabilities(queue, state, tokens), start);
     try {
       const candidates = this.#matcher ? MOST_CANDIDATES : this.#chooser.candidates;
       const [distribution, also, mask] = await Promise.all([
-        sequence.settle(outputText.nextDistribution(queue, state, candidates), cached),
+        sequence.settle(outputText.nextDistribution(queue, state, candidates), start),
         this.#also.length > 0 ? ask(this.#also) : [],
         this.#matcher && settle(this.#matcher.mask()),
       ]);
@@ -85,7 +85,6 @@ export class ScoringDecoder implements Decoder {
   }
 }
 
-/** The tokens of a distribution that `keeps` keeps. */
 function cut({ tokens, logProbabilities }: Distribution, keeps: (token: number, i: number) => boolean): Distribution {
   const kept = Array.from(tokens).flatMap((token, i) => (keeps(token, i) ? [i] : []));
   return {

@@ -89,7 +89,6 @@ export class Sequence {
     return this.#fused;
   }
 
-  /** Name of the low-rank adapter, if any. */
   get adapter(): string | undefined {
     return this.#options.adapter;
   }
@@ -110,18 +109,17 @@ export class Sequence {
   replace(tokens: ArrayLike<number>): void {
     if (this.base > 0) throw new InferletError('invalid-argument', UNKNOWN_BEGINNING);
     const shared = commonPrefix(this.tokens, tokens);
-    const rest = Array.prototype.slice.call(tokens, shared) as number[];
-    const dropped = this.tokens.slice(shared);
-    this.tokens.length = shared;
+    const dropped = this.tokens.splice(shared);
     try {
-      this.append(rest);
+      this.append(Array.prototype.slice.call(tokens, shared) as number[]);
+      // The last token must stay pending. Cached tokens after the common prefix belong to the old text.
+      const kept = Math.min(shared, this.tokens.length - 1);
+      if (kept < this.cached) this.cut(Math.max(0, kept));
     } catch (error) {
-      this.tokens.push(...dropped);
+      this.tokens.length = shared;
+      for (const token of dropped) this.tokens.push(token);
       throw error;
     }
-    // The last token must stay pending. Cached tokens after the common prefix belong to the old text.
-    const kept = Math.min(shared, this.tokens.length - 1);
-    if (kept < this.cached) this.cut(Math.max(0, kept));
   }
 
   /** Drops all tokens from position `length` on. */
@@ -211,10 +209,10 @@ export class Sequence {
     this.cache.cut(Math.min(kept, this.cached));
   }
 
-  /** Removes the last `count` tokens. */
   drop(count: number): void {
-    this.tokens.length -= count;
-    if (this.cached > this.tokens.length) this.cut(this.tokens.length);
+    const kept = this.tokens.length - count;
+    if (this.cached > kept) this.cut(kept);
+    this.tokens.length = kept;
   }
 
   /**
@@ -273,7 +271,6 @@ export class Sequence {
     }
   }
 
-  /** Returns to a snapshot of this sequence. */
   restore(saved: Saved): void {
     this.cache.clear();
     this.tokens.length = 0;
@@ -286,7 +283,6 @@ export class Sequence {
     );
   }
 
-  /** Frees a snapshot's pages. */
   discard({ cache }: Saved): void {
     if (cache.pages.length > 0) allocate.freePages(this.queue, cache.pages);
   }
@@ -330,7 +326,6 @@ export class Sequence {
     if (tokens.length > 0) this.cut(tokens.length - 1);
   }
 
-  /** Gives all pages back. */
   release(): void {
     if (this.#released) return;
     this.#released = true;

@@ -1,6 +1,6 @@
-import { toBytes } from './bytes.ts';
+import { fromWire, type Message, toBytes, toWire } from './bytes.ts';
 import { InferletError } from './errors.ts';
-import { Inbox, type ReceiveOptions } from './inbox.ts';
+import { Inbox, type ReceiveOptions, untilClosed } from './inbox.ts';
 import { toJson } from './json.ts';
 import { attempt, session as host, settle } from './raw.ts';
 
@@ -13,7 +13,7 @@ let lost: InferletError | undefined;
  * Sends one message to the client that invoked this function. The message leaves at once. Awaiting matters only to an inferlet that sends
  * faster than the platform writes: it then waits once 1 MiB is buffered. Messages keep their order, awaited or not.
  */
-export function send(message: string | Uint8Array): Promise<void> {
+export function send(message: Message): Promise<void> {
   if (lost) return Promise.reject(lost);
   if (backlog) return enqueue(message);
   try {
@@ -40,7 +40,7 @@ export async function flush(): Promise<void> {
   await settle(host.flush());
 }
 
-const inbox = /* @__PURE__ */ new Inbox(async () => (await settle(host.receive())).val);
+const inbox = /* @__PURE__ */ new Inbox(async () => fromWire(await settle(host.receive())));
 
 /**
  * The next message of the client, in order. Throws `closed` once the client can send no more messages. If `signal` ends the wait, the next
@@ -49,7 +49,7 @@ const inbox = /* @__PURE__ */ new Inbox(async () => (await settle(host.receive()
  * @example
  * const answer = await withTimeout(60_000, (signal) => receive({ signal }));
  */
-export const receive = (options?: ReceiveOptions): Promise<string | Uint8Array> => inbox.next(options);
+export const receive = (options?: ReceiveOptions): Promise<Message> => inbox.next(options);
 
 /**
  * The conversation with the client.
@@ -63,27 +63,14 @@ export const session = {
   flush,
   receive,
   /** The client's messages, until the client can send no more. */
-  async *[Symbol.asyncIterator](): AsyncGenerator<string | Uint8Array, void, void> {
-    for (;;) {
-      let message: string | Uint8Array;
-      try {
-        message = await receive();
-      } catch (error) {
-        if (error instanceof InferletError && error.code === 'closed') return;
-        throw error;
-      }
-      yield message;
-    }
+  [Symbol.asyncIterator](): AsyncGenerator<Message, void, void> {
+    return untilClosed(() => receive());
   },
 } as const;
 
-function hand(message: string | Uint8Array): void {
-  attempt(() =>
-    host.send(typeof message === 'string' ? { tag: 'text', val: message } : { tag: 'bytes', val: message }),
-  );
-}
+const hand = (message: Message): void => attempt(() => host.send(toWire(message)));
 
-function enqueue(message: string | Uint8Array): Promise<void> {
+function enqueue(message: Message): Promise<void> {
   const before = backlog ?? DONE;
   const mine = before.then(async () => {
     for (;;) {

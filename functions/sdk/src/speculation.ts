@@ -98,7 +98,6 @@ class SpeculativeDecoder implements Decoder {
     this.#constrained = constrained;
   }
 
-  /** Counts tokens that are part of the generation without having been verified. */
   skip(tokens: number): void {
     this.#chooser?.skip(tokens);
   }
@@ -132,7 +131,7 @@ class SpeculativeDecoder implements Decoder {
     this.#speculation.stop?.();
   }
 
-  /** The guesses before the first invalid token id. Under a constraint, a guess at the end has nothing to verify behind it. */
+  /** The guesses before the first invalid token id and, under a constraint, before the first stop token, after which no guess can be right. */
   #usable(drafts: readonly number[]): readonly number[] {
     const { vocabularySize } = this.#sequence.model;
     const { stopTokens = [] } = this.#constrained ?? {};

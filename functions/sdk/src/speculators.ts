@@ -1,6 +1,7 @@
 import { type Context, sequenceOf } from './context.ts';
 import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
+import { checkCount } from './option-checks.ts';
 import type { Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 import type { Proposal, Speculation, Speculator } from './speculation.ts';
@@ -8,16 +9,17 @@ import type { Proposal, Speculation, Speculator } from './speculation.ts';
 /**
  * Finds an earlier occurrence of the last few tokens and guesses that the same tokens follow again (Saxena, Prompt Lookup Decoding, 2023).
  * Suits texts that repeat themselves or their prompt, such as summaries, edits and code.
- * @param options.longest maximum number of last tokens to match (3 by default); shorter matches are tried down to `shortest` (1 by default)
+ * @param options.longest maximum number of last tokens to match (3, or `shortest` if that is larger, by default)
+ * @param options.shortest shorter matches are tried down to this number (1 by default)
  * @param options.tokens number of guessed tokens (8 by default)
  */
 export function ngram(
   options: { readonly tokens?: number; readonly longest?: number; readonly shortest?: number } = {},
 ): Speculator {
-  const { tokens: count = 8, longest = 3, shortest = 1 } = options;
+  const { tokens: count = 8, shortest = 1, longest = Math.max(3, shortest) } = options;
   checkCount('tokens', count);
   checkCount('shortest', shortest);
-  checkCount('longest', longest);
+  checkCount('longest', longest, shortest);
   const propose: Proposal = (tokens, most) => {
     for (let size = Math.min(longest, tokens.length - 1); size >= shortest; size--) {
       const at = lastOccurrence(tokens, size);
@@ -40,10 +42,11 @@ export function draft(context: Context, options: { readonly tokens?: number } = 
   return {
     begin({ sampler, seed, vocabularySize, stopTokens }) {
       const sequence = sequenceOf(context);
-      if (sequence.model.vocabularySize !== vocabularySize) {
+      const { name, vocabularySize: size } = sequence.model;
+      if (size !== vocabularySize) {
         throw new InferletError(
           'invalid-argument',
-          `${sequence.model.name} has a vocabulary of ${sequence.model.vocabularySize} tokens, the model that it drafts for one of ${vocabularySize}.`,
+          `${name} has ${size} tokens in its vocabulary, but the model that it drafts for has ${vocabularySize}.`,
         );
       }
       // A guest sampler applies to verification only; draft tokens are then greedy.
@@ -168,9 +171,4 @@ function lastOccurrence(tokens: readonly number[], size: number): number {
     if (same === size) return at;
   }
   return -1;
-}
-
-function checkCount(name: string, value: number): void {
-  if (Number.isInteger(value) && value >= 1) return;
-  throw new InferletError('invalid-argument', `${name} must be a whole number, 1 or more, not ${value}.`);
 }

@@ -1,5 +1,6 @@
 import { type AbortSignalLike, abortable, throwIfAborted } from './abort.ts';
-import { describe, InferletError } from './errors.ts';
+import { describe } from './errors.ts';
+import { checkCount } from './option-checks.ts';
 import type { Tool, ToolContext } from './tools.ts';
 import { type ParsedCall, ToolCallParser, type ToolFormat } from './tools-parser.ts';
 
@@ -47,9 +48,7 @@ export class ToolRunner {
 
   constructor(tools: readonly Tool[], options: ToolRunnerOptions = {}) {
     const { format = 'signature', concurrency = 8, maxCalls = 32, signal } = options;
-    if (!(Number.isInteger(concurrency) && concurrency >= 1)) {
-      throw new InferletError('invalid-argument', `concurrency must be a whole number, 1 or more, not ${concurrency}.`);
-    }
+    checkCount('concurrency', concurrency);
     this.#tools = new Map(tools.map((tool) => [tool.name, tool]));
     this.#parser = new ToolCallParser(tools, format);
     this.#concurrency = concurrency;
@@ -90,7 +89,7 @@ export class ToolRunner {
     if (fault !== undefined) return outcome(false, `Error: the call cannot be read: ${fault}.`);
     if (!tool) return outcome(false, `Error: there is no tool "${name}", only ${[...this.#tools.keys()].join(', ')}.`);
     if (index >= this.#maxCalls)
-      return outcome(false, `Error: not called, since ${this.#maxCalls} calls are the most.`);
+      return outcome(false, `Error: not called: one text may make ${this.#maxCalls} calls at most.`);
     await this.#enter();
     try {
       // The signal may have been aborted while this call waited for its turn.

@@ -1,6 +1,6 @@
 import { InferletError } from './errors.ts';
 import { excerpt } from './excerpt.ts';
-import type { StandardSchema } from './typed.ts';
+import { issuesText, jsonSchemaOf, type StandardSchema } from './standard-schema.ts';
 
 /** A JSON schema. */
 export type JsonSchema = { readonly [key: string]: unknown };
@@ -23,15 +23,19 @@ export function parametersOf<Arguments>(schema: StandardSchema<Arguments> | Json
       },
     };
   }
+  const own = jsonSchemaOf<StandardSchema<unknown>>(schema);
+  if (!own) {
+    throw new InferletError(
+      'invalid-argument',
+      'This schema cannot convert itself to a JSON schema: use zod (not zod/mini), or give a JSON schema.',
+    );
+  }
   return {
-    schema: jsonSchemaOf(schema),
+    schema: own,
     async check(value) {
       const outcome = await schema['~standard'].validate(value);
       if (outcome.issues === undefined) return outcome.value;
-      const faults = outcome.issues.map(
-        ({ message, path = [] }) => `${path.map(segment).join('.') || 'value'}: ${message}`,
-      );
-      throw new InferletError('invalid-argument', faults.join('; '));
+      throw new InferletError('invalid-argument', issuesText(outcome.issues));
     },
   };
 }
@@ -39,21 +43,6 @@ export function parametersOf<Arguments>(schema: StandardSchema<Arguments> | Json
 function isStandard<Output>(schema: StandardSchema<Output> | JsonSchema): schema is StandardSchema<Output> {
   return '~standard' in schema;
 }
-
-function jsonSchemaOf(schema: StandardSchema<unknown>): JsonSchema {
-  const whole = schema['~standard'].jsonSchema?.input({ target: 'draft-2020-12' });
-  if (!whole) {
-    throw new InferletError(
-      'invalid-argument',
-      'This schema cannot be converted to a JSON schema: use zod (not zod/mini), or give a JSON schema.',
-    );
-  }
-  const { $schema: _, ...rest } = whole as JsonSchema;
-  return rest;
-}
-
-const segment = (part: unknown): string =>
-  String(typeof part === 'object' && part !== null && 'key' in part ? part.key : part);
 
 /**
  * Checks a value's types, required and unknown members, items and enumerations, which are the usual mistakes of models. The tool itself

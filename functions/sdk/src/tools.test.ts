@@ -162,7 +162,7 @@ describe('tools', () => {
     const outcomes = await runner.outcomes();
     assert.deepEqual(
       outcomes.map(({ content }) => content),
-      ['1', '2', '3', 'Error: not called, since 3 calls are the most.'],
+      ['1', '2', '3', 'Error: not called: one text may make 3 calls at most.'],
     );
   });
 

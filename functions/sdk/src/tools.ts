@@ -1,7 +1,7 @@
 import type { AbortSignalLike } from './abort.ts';
 import { InferletError } from './errors.ts';
+import type { OutputOf, StandardSchema } from './standard-schema.ts';
 import { type JsonSchema, parametersOf } from './tools-schema.ts';
-import type { OutputOf, StandardSchema } from './typed.ts';
 
 export type { JsonSchema } from './tools-schema.ts';
 
@@ -24,7 +24,7 @@ export interface Tool<Arguments = unknown> {
 }
 
 interface Definition<Parameters, Arguments> {
-  /** Letters, digits, `_` and `-`, 64 at most. */
+  /** 1 to 64 letters, digits, `_` and `-`, of which the first is a letter or `_`. */
   readonly name: string;
   /** Description for the model. */
   readonly description?: string;
@@ -59,7 +59,7 @@ export function tool<Arguments>(
   if (!NAME.test(name)) {
     throw new InferletError(
       'invalid-argument',
-      `"${name}" is not a valid tool name: letters, digits, "_" and "-", 64 at most.`,
+      `"${name}" is not a valid tool name: it needs 1 to 64 letters, digits, "_" and "-", and begins with a letter or "_".`,
     );
   }
   const { schema, check } = parametersOf<Arguments>(definition.parameters ?? { type: 'object', properties: {} });

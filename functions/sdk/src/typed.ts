@@ -1,24 +1,7 @@
 import { type JsonOptions, jsonSchema } from './constraints.ts';
 import type { Constraint } from './decoders.ts';
 import { InferletError } from './errors.ts';
-
-/** A schema of zod or another library that implements Standard Schema. Some can convert themselves to JSON schema. */
-export interface StandardSchema<Output = unknown> {
-  readonly '~standard': {
-    readonly types?: { readonly output: Output } | undefined;
-    validate(value: unknown): StandardOutcome<Output> | Promise<StandardOutcome<Output>>;
-    readonly jsonSchema?: { input(options: { target: string }): object };
-  };
-  toJSONSchema?(): object;
-}
-
-/** Outcome of validating a value. */
-export type StandardOutcome<Output> =
-  | { readonly value: Output; readonly issues?: undefined }
-  | { readonly issues: readonly { readonly message: string; readonly path?: readonly unknown[] | undefined }[] };
-
-/** The type of values that a schema accepts. */
-export type OutputOf<Schema> = Schema extends StandardSchema<infer Output> ? Output : unknown;
+import { issuesText, jsonSchemaOf, type OutputOf, type StandardSchema } from './standard-schema.ts';
 
 /**
  * Constrains the text to JSON that fits a schema of zod (4.2 or later) or another library that implements Standard Schema. The schema also
@@ -34,28 +17,23 @@ export function typed<Schema extends StandardSchema>(
   toJsonSchema?: (schema: Schema) => object,
   options?: JsonOptions,
 ): Constraint<OutputOf<Schema>> {
-  const standard = schema['~standard'];
-  const whole = toJsonSchema ? toJsonSchema(schema) : standard.jsonSchema?.input({ target: 'draft-2020-12' });
-  if (!whole) {
+  const grammar = jsonSchemaOf(schema, toJsonSchema);
+  if (!grammar) {
     throw new InferletError(
       'invalid-argument',
-      'This schema cannot say itself as JSON schema: pass what can as the second argument (zod/mini: typed(schema, z.toJSONSchema)).',
+      'This schema cannot convert itself to a JSON schema: pass a converter (zod/mini: typed(schema, z.toJSONSchema)).',
     );
   }
-  const { $schema: _, ...grammar } = whole as Record<string, unknown>;
   const constraint = jsonSchema(grammar, options);
   return {
     decoder: (sequence, sampler, seed, options) => constraint.decoder(sequence, sampler, seed, options),
     parse(text) {
-      const result = standard.validate(constraint.parse(text));
+      const result = schema['~standard'].validate(constraint.parse(text));
       if (result instanceof Promise) {
         throw new InferletError('unsupported', 'A schema that checks asynchronously cannot be used here.');
       }
       if (result.issues === undefined) return result.value as OutputOf<Schema>;
-      const faults = result.issues.map(
-        ({ message, path = [] }) => `${path.map(String).join('.') || 'value'}: ${message}`,
-      );
-      throw new InferletError('invalid-argument', `The text does not fit its schema: ${faults.join('; ')}`);
+      throw new InferletError('invalid-argument', `The text does not fit its schema: ${issuesText(result.issues)}`);
     },
   };
 }

@@ -1,3 +1,4 @@
+import { batchesOf } from './batches.ts';
 import { InferletError } from './errors.ts';
 import { settle, index as wire } from './raw.ts';
 
@@ -10,7 +11,7 @@ const CHARACTER_BYTES = 3;
 const FLOAT_BYTES = 4;
 const OTHER_BYTES = 256;
 
-/** `cosine` compares directions, `euclidean` distances; `dot-product` is for vectors whose length matters. */
+/** Measure of nearness: `cosine` compares directions, `euclidean` distances; `dot-product` is for vectors whose length matters. */
 export type Metric = 'cosine' | 'dot-product' | 'euclidean';
 
 export type FieldValue = string | number | boolean;
@@ -50,6 +51,7 @@ export interface IndexQuery {
   readonly limit?: number;
 }
 
+/** An entry that a query found. */
 export interface IndexMatch {
   readonly id: string;
   /** Larger is better. For a vector, nearness by the metric; for a text, BM25; for both, the sum of 1 / (60 + rank) over the two rankings. */
@@ -67,6 +69,7 @@ export interface IndexStats {
   readonly bytes: number;
 }
 
+/** The shape of an index. */
 export interface IndexOptions {
   /** Values of a vector, 1 to 4,096. */
   readonly dimensions: number;
@@ -110,7 +113,8 @@ export class VectorIndex {
    */
   async upsert(entries: readonly IndexEntry[]): Promise<void> {
     checkLengths(entries);
-    for (const part of partsOf(entries)) {
+    // The platform refuses an entry that is too large for a call of its own.
+    for (const part of batchesOf(entries, sizeOf, CALL_ENTRIES, CALL_BYTES)) {
       const vectors = new Float32Array(part.reduce((sum, { vector }) => sum + vector.length, 0));
       let at = 0;
       for (const { vector } of part) {
@@ -201,25 +205,8 @@ function checkLengths(entries: readonly IndexEntry[]): void {
   const length = entries[0]?.vector.length;
   const other = entries.find(({ vector }) => vector.length !== length);
   if (!other) return;
-  const text = `The vectors of one call must have one length: that of "${entries[0]?.id}" has ${length} values, that of "${other.id}" ${other.vector.length}.`;
-  throw new InferletError('invalid-argument', text);
-}
-
-/** Parts that fit one call each. An entry that does not fit alone is a part of its own, which the platform refuses with the limit. */
-function partsOf(entries: readonly IndexEntry[]): IndexEntry[][] {
-  const parts: IndexEntry[][] = [];
-  let [part, bytes]: [IndexEntry[], number] = [[], 0];
-  for (const entry of entries) {
-    const size = sizeOf(entry);
-    if (part.length === CALL_ENTRIES || (part.length > 0 && bytes + size > CALL_BYTES)) {
-      parts.push(part);
-      [part, bytes] = [[], 0];
-    }
-    part.push(entry);
-    bytes += size;
-  }
-  if (part.length > 0) parts.push(part);
-  return parts;
+  const found = `that of "${entries[0]?.id}" has ${length} values, that of "${other.id}" ${other.vector.length}`;
+  throw new InferletError('invalid-argument', `The vectors of one call must have one length: ${found}.`);
 }
 
 function sizeOf({ id, vector, text = '', fields = {} }: IndexEntry): number {
