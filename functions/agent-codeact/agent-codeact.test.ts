@@ -13,20 +13,29 @@ describe('agent-codeact', () => {
     const before = await countersOf(CHAT, { reset: true });
     const { output, messages } = await callFunction('agent-codeact', {
       task: 'What do two teas and a cake cost?',
-      functions: [{ name: 'price', description: 'of an item', url: server.url('price') }],
+      functions: [
+        { name: 'price', description: 'of an item', url: server.url('price') },
+        { name: 'stock', url: server.url('missing') },
+      ],
       script: [
         block("state.tea = await price('tea');\nconsole.log('tea', state.tea);"),
         block("const [cake] = await Promise.all([price('cake')]);\nreturn 2 * state.tea + cake;"),
         block('cake + 1'),
+        block('await stock(1)'),
         '10',
       ],
     });
     const { tokens, prefix } = await countersOf(CHAT);
     assert.equal(output.answer, '10');
-    assert.deepEqual(outputs(messages), ['tea 3', '10', 'ReferenceError: cake is not defined']);
+    assert.deepEqual(outputs(messages), [
+      'tea 3',
+      '10',
+      'ReferenceError: cake is not defined',
+      'Error: the function answered 404.',
+    ]);
     assert.deepEqual(
       server.requests.flatMap(({ body }) => body),
-      ['tea', 'cake'],
+      ['tea', 'cake', 1],
     );
     assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens);
   });

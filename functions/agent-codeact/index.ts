@@ -34,15 +34,16 @@ export const run = defineInferlet(async ({ task, functions = [], model, script, 
   using ctx = new Context({ model: chatModel(model).name });
   const dialect = { ...dialectOf(ctx.model.name), format: 'code' } as const;
   const options = { question: task, system, tools: [javascript], dialect, sampler: scripts(script), ...limits };
-  const steps = [];
+  const answers = [];
   for await (const { thought, calls, answer } of react(ctx, options)) {
     await sendJson({ thought, output: calls.map(({ content }) => content), answer });
-    steps.push(answer);
+    answers.push(answer);
   }
-  return { answer: steps.at(-1), steps: steps.length, tokens: ctx.length };
+  return { answer: answers.at(-1), steps: answers.length, tokens: ctx.length };
 });
 
 async function post(url: string, args: unknown): Promise<unknown> {
   using response = await fetch(url, { json: args });
+  if (!response.ok) throw new Error(`the function answered ${response.status}.`);
   return await response.json();
 }

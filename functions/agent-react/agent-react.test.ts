@@ -74,6 +74,19 @@ describe('agent-react', () => {
     );
   });
 
+  it('tells the model the status when a tool fails', async () => {
+    await using server = await ToolServer.start({});
+    await deployGranting('agent-react', server.host);
+    const { messages } = await callFunction('agent-react', {
+      question: 'Anything?',
+      model: STORIES,
+      tools: [{ name: 'look', url: server.url('look') }],
+      script: ['\nAction: look()', '\nAnswer: no'],
+    });
+    const [{ ok, content }] = JSON.parse(messages[0] ?? '').calls;
+    assert.deepEqual([ok, content], [false, 'Error: the tool answered 404.']);
+  });
+
   it("ends at its bound on steps when its tool's host is not granted", async () => {
     await deployGranting('agent-react', '127.0.0.1:1');
     const error = await failingFunction('agent-react', {

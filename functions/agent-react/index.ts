@@ -27,7 +27,8 @@ export const run = defineInferlet(async ({ question, tools, model, script, ...li
       ...spec,
       call: async (args, { signal }) => {
         using response = await fetch(url, { json: args, signal });
-        return response.ok ? await response.text() : `Error: the tool answered ${response.status}.`;
+        if (!response.ok) throw new Error(`the tool answered ${response.status}.`);
+        return await response.text();
       },
     }),
   );

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { ENCODER } from '#test/harness/functions.ts';
+import { ENCODER, failingFunction } from '#test/harness/functions.ts';
 import { DOCUMENT, samePasses } from '../rag-shared/testing/documents.ts';
 
 const input = { document: DOCUMENT, question: 'Who baked a cake?', encoder: ENCODER, passageCharacters: 90 };
@@ -18,5 +18,10 @@ describe('document-qa', () => {
   it('answers from one passage', async () => {
     const { found } = await samePasses('document-qa', { ...input, document: 'Only this.', topK: 4 });
     assert.deepEqual(found, ['Only this.']);
+  });
+
+  it('refuses a document without text', async () => {
+    const { message } = await failingFunction('document-qa', { ...input, document: ' \n ' });
+    assert.match(message, /^invalid-argument: The document has no text/);
   });
 });

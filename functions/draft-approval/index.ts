@@ -36,7 +36,7 @@ const VERDICT = {
   required: ['decision'],
   additionalProperties: false,
 };
-/** Most characters of a draft in the question, whose text may have 4,096. */
+/** Most characters of a draft in the question; a question has at most 4,096. */
 const QUOTED = 3000;
 
 /** Asks a person about each draft. Between attempts, the platform keeps only the state. */

@@ -27,7 +27,7 @@ const RULES: Readonly<Record<string, readonly (readonly string[])[]>> = {
   more: [[], ['very ', 'more']],
 };
 
-/** Whether `text` is derived from these symbols; with `cut`, whether it is the beginning of such a text. */
+/** True when `text` is derived from these symbols or, with `cut`, is the beginning of such a text. */
 function fits(text: string, cut: boolean, symbols: readonly string[] = ['root']): boolean {
   const [symbol, ...behind] = symbols;
   if (symbol === undefined) return text === '';

@@ -73,6 +73,16 @@ async function ask(
 }
 
 describe('function-calling', () => {
+  it('tells the model the status when a tool fails', async () => {
+    await using server = await ToolServer.start({});
+    await deployGranting('function-calling', server.host);
+    const { calls } = await ask(server, 'gray', { discard: true, script: ['\ntranslate(to="French")', ' No.'] });
+    assert.deepEqual(
+      calls.map(({ ok, content }: { ok: boolean; content: string }) => [ok, content]),
+      [[false, 'Error: the tool answered 404.']],
+    );
+  });
+
   it('prefills less, runs tools during decoding and hides used specifications, each option in turn', async (t) => {
     const log: string[] = [];
     let sawAfter: PromiseWithResolvers<void> | undefined;

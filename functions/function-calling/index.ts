@@ -98,6 +98,7 @@ async function begin(head: string, name: string, model: string, reuse: boolean):
 
 async function post(url: string, args: unknown): Promise<string> {
   using response = await fetch(url, { json: args });
+  if (!response.ok) throw new Error(`the tool answered ${response.status}.`);
   return await response.text();
 }
 

@@ -31,14 +31,17 @@ describe('hierarchical-attention', () => {
 
   it('reads and writes what the reference does with these tokens in sight', async () => {
     const text = 'The quick brown fox jumps over the lazy dog, '.repeat(6);
-    const bounds = { block: 16, landmarks: 6, maxKept: 10, maxTokens: 12 };
-    const { output } = await callFunction('hierarchical-attention', { text, ...bounds, model: TINY });
-    const expected = await readBlocks(text, bounds);
-    assert.ok(output.tokens > 4 * 64);
-    assert.deepEqual(output.written, expected.written);
-    assert.equal(output.mostHeld, expected.mostHeld);
-    const difference = Math.abs(Math.log(output.perplexity) - Math.log(expected.perplexity));
-    assert.ok(difference < 1e-4, `${difference} nats`);
+    // With the smaller bound, one block has more landmarks than may stay.
+    for (const maxKept of [10, 4]) {
+      const bounds = { block: 16, landmarks: 6, maxKept, maxTokens: 12 };
+      const { output } = await callFunction('hierarchical-attention', { text, ...bounds, model: TINY });
+      const expected = await readBlocks(text, bounds);
+      assert.ok(output.tokens > 4 * 64);
+      assert.deepEqual(output.written, expected.written);
+      assert.equal(output.mostHeld, expected.mostHeld);
+      const difference = Math.abs(Math.log(output.perplexity) - Math.log(expected.perplexity));
+      assert.ok(difference < 1e-4, `${difference} nats`);
+    }
   });
 
   it('names the field of a bad input', async () => {

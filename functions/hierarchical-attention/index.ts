@@ -39,16 +39,11 @@ export const run = defineInferlet(async (input: Input) => {
     const end = file.length;
     // Keep the first tokens, the latest landmarks of earlier blocks, and this block's landmarks.
     const sink = range(0, Math.min(SINK, end));
-    const old = range(SINK, before);
     const fresh = range(Math.max(sink.length, before, end - landmarks), end);
-    const kept = await file.extract(
-      [...sink, ...old.slice(Math.max(0, old.length + fresh.length - maxKept)), ...fresh],
-      {
-        firstPosition: 0,
-      },
-    );
+    const kept = [...sink, ...[...range(SINK, before), ...fresh].slice(-maxKept)];
+    const moved = await file.extract(kept, { firstPosition: 0 });
     file.close();
-    file = kept;
+    file = moved;
   }
   const perplexity = Math.exp(surprise / Math.max(1, tokens.length - 1));
   const written: number[] = [];

@@ -20,8 +20,9 @@ export const run = defineInferlet(async (input: Input): Promise<{ value: unknown
     maxTokens,
   });
   const { text, tokens, finishReason } = await generation.collect();
-  if (finishReason === 'max-tokens') {
-    throw new InferletError('limit-exceeded', `The JSON was not complete after ${maxTokens} tokens: raise maxTokens.`);
+  if (finishReason === 'max-tokens' || finishReason === 'context-length') {
+    const fault = `The JSON is incomplete after ${tokens.length} tokens (${finishReason})`;
+    throw new InferletError('limit-exceeded', `${fault}: raise maxTokens, or shorten the prompt.`);
   }
   return { value: JSON.parse(text), tokens: tokens.length };
 });

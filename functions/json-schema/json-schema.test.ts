@@ -88,7 +88,13 @@ describe('json-schema', () => {
   it('reports incomplete JSON, and refuses schemas that no grammar can express', async () => {
     const schema = { type: 'array', items: { type: 'string' }, minItems: 50 };
     const cut = await failingFunction('json-schema', { schema, maxTokens: 10 });
-    assert.match(cut.message, /^limit-exceeded: .*10 tokens/);
+    assert.match(cut.message, /^limit-exceeded: .*10 tokens \(max-tokens\)/);
+    const full = await failingFunction('json-schema', {
+      schema,
+      prompt: 'The dog was happy. '.repeat(48),
+      maxTokens: 256,
+    });
+    assert.match(full.message, /^limit-exceeded: .* \(context-length\)/);
     const refused = await failingFunction('json-schema', { schema: { type: 'string', format: 'color' } });
     assert.match(refused.message, /^invalid-argument: .*format/);
     assert.deepEqual(await refusedInput('json-schema', { prompt: 'x' }), { status: 422, field: '/schema' });

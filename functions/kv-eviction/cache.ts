@@ -23,7 +23,7 @@ export class EvictingCache {
   readonly #options: CacheOptions;
   readonly #queue: Queue;
   readonly #pageSize: number;
-  readonly #contextLength: number;
+  readonly contextLength: number;
   #pages: readonly number[] = [];
   /** Indices, among all tokens read, of the tokens that the cache holds; in order. */
   held: readonly number[] = [];
@@ -37,7 +37,7 @@ export class EvictingCache {
   constructor(options: CacheOptions) {
     this.#options = options;
     const { name, contextLength } = model(options.model);
-    this.#contextLength = contextLength;
+    this.contextLength = contextLength;
     this.#queue = new Queue(name);
     this.#pageSize = allocate.pageSize(this.#queue);
   }
@@ -52,7 +52,7 @@ export class EvictingCache {
   ): Promise<{ logProbabilities: number[]; next: number }> {
     const queue = this.#queue;
     const { budget } = this.#options;
-    if (this.#received.length >= budget + Math.ceil(budget / 2) || this.#next + tokens.length > this.#contextLength)
+    if (this.#received.length >= budget + Math.ceil(budget / 2) || this.#next + tokens.length > this.contextLength)
       this.#evict();
     const held = this.#received.length;
     const count = tokens.length;
@@ -93,7 +93,7 @@ export class EvictingCache {
       .sort((a, b) => a - b);
     const kept = [...heavy, ...Array.from({ length: recent }, (_, i) => border + i)];
     // Keep the text's distances between tokens as far as the model's context allows.
-    const shift = Math.max(0, this.#next - Math.floor(this.#contextLength / 2));
+    const shift = Math.max(0, this.#next - Math.floor(this.contextLength / 2));
     const positions = kept.map((index, rank) => Math.max(rank, (this.#positions[index] ?? 0) - shift));
     const fresh = allocate.allocatePages(this.#queue, Math.ceil(kept.length / this.#pageSize));
     allocate.copyTokens(this.#queue, this.#pages, kept, fresh, positions);

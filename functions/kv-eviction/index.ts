@@ -19,6 +19,10 @@ export const run = defineInferlet(async (input: Input) => {
   const { bos } = specialTokens(model);
   const tokens = [...(bos === null ? [] : [bos]), ...tokenize(text, { model })];
   const cache = new EvictingCache({ model, budget, recent: policy === 'attention' ? recent : budget });
+  if (budget + STEP > cache.contextLength) {
+    const text = `budget (${budget}) must leave room for ${STEP} tokens in the model's context of ${cache.contextLength}.`;
+    throw new InferletError('invalid-argument', text);
+  }
   let surprise = 0;
   let next = 0;
   for (let at = 0; at < tokens.length; at += STEP) {

@@ -96,6 +96,14 @@ describe('kv-eviction', () => {
     assert.ok(heavy.some((token, i) => token !== i) && heavy[0] !== border - heavy.length, `${heavy}`);
   });
 
+  it('takes any budget that leaves room for a step in the context', async () => {
+    const input = { text: 'The quick brown fox jumps over the lazy dog, '.repeat(6), recent: 8, model: TINY };
+    const { output } = await callFunction('kv-eviction', { ...input, budget: 64 - 16 });
+    assert.ok(output.tokens > 4 * 64 && output.mostHeld <= 64, `${output.mostHeld} of ${output.tokens}`);
+    const { message } = await failingFunction('kv-eviction', { ...input, budget: 64 - 15 });
+    assert.match(message, /^invalid-argument: budget \(49\) must leave room for 16 tokens/);
+  });
+
   it('names the field of a bad input', async () => {
     assert.match(
       (await failingFunction('kv-eviction', { text: 'x', budget: 8, recent: 8 })).message,

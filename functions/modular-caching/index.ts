@@ -26,7 +26,7 @@ export const run = defineInferlet(async (input: Input) => {
 
 /** A context over modules at their own positions, on shared pages. Computes and saves the modules that no earlier run has saved. */
 export async function compose({ name, system, modules, use, model }: Library) {
-  const unknown = use.find((module) => !(module in modules));
+  const unknown = use.find((module) => !Object.hasOwn(modules, module));
   if (unknown !== undefined) throw new InferletError('invalid-argument', `"modules" has no module "${unknown}".`);
   const made: string[] = [];
   async function open(part: string, make: () => Promise<KvFile>): Promise<KvFile> {

@@ -25,8 +25,6 @@ export interface Piece {
   readonly logs: readonly PlacedLog[];
 }
 
-export type Emit = (piece: Piece) => Promise<void>;
-
 /** A generation that has ended. */
 export interface Generated {
   readonly text: string;
@@ -47,7 +45,7 @@ export async function generate(
   options: Pick<GenerateOptions, 'constraint' | 'ignoreEos' | 'maxTokens' | 'stopTokens'> & {
     readonly marker?: string;
   },
-  emit: Emit,
+  emit: (piece: Piece) => Promise<void>,
 ): Promise<Generated> {
   const logs: TokenLog[] | undefined = topLogprobs === undefined ? undefined : [];
   const { marker, ...rest } = options;

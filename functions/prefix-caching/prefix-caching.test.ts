@@ -4,8 +4,8 @@ import { callFunction, countersOf, refusedInput, STORIES } from '#test/harness/f
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const NAME = 'prefix-caching-test/forest';
-const PREFIX =
-  'Deep in the forest there was an old house. Nobody lived in it but a gray mouse and a friendly owl. They shared their food and told each other stories every night.';
+const PREFIX = `Deep in the forest there was an old house. Nobody lived in it but a gray mouse and a friendly owl. \
+They shared their food and told each other stories every night.`;
 const MAX_TOKENS = 16;
 
 describe('prefix-caching', () => {

@@ -1,3 +1,4 @@
+import { InferletError } from '@pie/inferlet';
 import { type Builder, prompt, type Ref } from '@pie/inferlet/workflow';
 
 /**
@@ -29,7 +30,7 @@ export function synthesize(
   const alone = (passage: Ref<'text'>) =>
     g.generate(prompt`${INSTRUCTION}Question: ${question}\nPassage: ${passage}\nAnswer:`, options);
   const [first, ...others] = passages;
-  if (first === undefined) throw new RangeError('An answer needs a passage.');
+  if (first === undefined) throw new InferletError('invalid-argument', 'The document has no text.');
   if (mode === 'compact') {
     const all = passages.reduce((text, passage) => prompt`${text}Passage: ${passage}\n`, prompt``);
     return g.generate(prompt`${ALL}Question: ${question}\n${all}Answer:`, options);

@@ -11,8 +11,9 @@ interface Input {
 }
 
 /** Continues a prompt with a text that matches a regular expression in full. */
-export const run = defineInferlet((input: Input): Promise<GenerationResult> => {
+export const run = defineInferlet(async (input: Input): Promise<GenerationResult> => {
   const { pattern, prompt = '', maxTokens = 128, temperature, seed, model } = input;
-  const ctx = new Context({ model }).fill(prompt);
-  return ctx.generate({ constraint: regex(pattern), sampler: sampler({ temperature, seed }), maxTokens }).collect();
+  using ctx = new Context({ model });
+  const options = { constraint: regex(pattern), sampler: sampler({ temperature, seed }), maxTokens };
+  return await ctx.fill(prompt).generate(options).collect();
 });

@@ -38,7 +38,8 @@ export const app = workflow('search-generation', (g: Builder, { question, engine
   });
   const found = () => {
     const ask = (given: { queries: readonly string[] }, { signal }: { signal: Signal }) =>
-      Promise.all(given.queries.map((query) => resultsOf(engine, query, signal)));
+      // The model may write fewer queries; the others are empty.
+      Promise.all(given.queries.map((query) => (query === '' ? [] : resultsOf(engine, query, signal))));
     const options = { kind: 'tool-call', each: { port: 'queries', batch: 1 }, retries: 1 } as const;
     const lists = g.call('search', { queries: written }, 'list', ask, options);
     const merge = (given: { lists: readonly unknown[] }) => firstOf(given.lists as string[][], results).join('\n');

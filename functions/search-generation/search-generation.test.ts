@@ -20,6 +20,20 @@ describe('search-generation', () => {
     assert.equal(engine.queries.length, 6);
   });
 
+  it('sends no query that the model has not written', async () => {
+    await using engine = await SearchEngine.start();
+    await deployGranting('search-generation', engine.host);
+    const { output } = await callFunction('search-generation', {
+      question,
+      engine: engine.url,
+      search: 'always',
+      queries: 8,
+    });
+    const written = output.queries.filter((query: string) => query !== '');
+    assert.ok(written.length > 0 && written.length < 8, `${written.length} queries`);
+    assert.deepEqual(engine.queries.toSorted(), written.toSorted());
+  });
+
   it('searches only if the proxy model finds its draft wanting', async () => {
     await using engine = await SearchEngine.start();
     await deployGranting('search-generation', engine.host);

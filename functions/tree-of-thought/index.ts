@@ -28,7 +28,7 @@ interface Solution {
 const VALUES: Readonly<Record<string, number>> = { sure: 20, likely: 1, impossible: 0.001 };
 const VERDICT = regex(/ (sure|likely|impossible)\n/);
 
-/** Breadth-first search over thoughts: each step proposes states, values them and goes on from the best. Shared prefixes are computed once. */
+/** Breadth-first search over thoughts: each step proposes states, values them and continues the best. Shared prefixes are computed once. */
 export const app = program('tree-of-thought', (session, input: Input) => {
   const { steps = 3, breadth = 3, keep = 2, maxTokens = 32, temperature = 0.8, seed, script, model } = input;
   const { propose = 'Step:', judge = 'Can this be solved (sure, likely, impossible)?', answer = 'Answer:' } = input;
@@ -48,7 +48,7 @@ export const app = program('tree-of-thought', (session, input: Input) => {
     state.fork().add`${judge}${verdict}`;
     return verdict;
   };
-  /** The thoughts of each step and then their verdicts: how the search went on follows from them. */
+  /** The thoughts of each step and then their verdicts, which determine the course of the search. */
   const said: Variable[] = [];
   const search = { breadth, keep };
   let states = [session.state({ model }).add`${session.argument('problem')}\n`];
@@ -56,7 +56,7 @@ export const app = program('tree-of-thought', (session, input: Input) => {
     const next = states.flatMap((state) => Array.from({ length: breadth }, () => state.fork()));
     said.push(...next.map((state) => write(state, propose)));
     said.push(...next.map(judged));
-    // Nothing goes on from the last step but its best state.
+    // Only the best state of the last step continues.
     const kept = step === steps ? 1 : Math.min(keep, next.length);
     states = session.pick('ranking', next, kept, said, async (texts) => {
       const ranked = solutionsOf(texts, search);
@@ -73,7 +73,7 @@ export const app = program('tree-of-thought', (session, input: Input) => {
   };
 });
 
-/** The states of the last step that `said` has all of, the best first. */
+/** The states of the last complete step in `said`, the best first. */
 function solutionsOf(
   said: readonly string[],
   { breadth, keep }: { readonly breadth: number; readonly keep: number },

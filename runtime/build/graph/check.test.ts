@@ -62,7 +62,7 @@ describe('the check of workflows', () => {
     });
     assert.deepEqual(notes, [
       'The program "plain" is traced: 4 nodes, 1 plan in the artifact.',
-      'The program "looks" cannot be traced and will be interpreted. It reads a value before the program is whole at looking (index.ts:13:32).',
+      'The program "looks" cannot be traced and will be interpreted. The program reads a value before the program is whole at looking (index.ts:13:32).',
     ]);
   });
 

@@ -93,7 +93,7 @@ export class Builder {
   readonly #name: string;
   readonly #nodes: Node[] = [];
   readonly #components = new Set<string>();
-  /** Components that the next one must wait for: the last that itself waits for all earlier ones, and those after it. */
+  /** Components that the next component must wait for: the last one that itself waits for all earlier ones, and all later ones. */
   #recent: string[] = [];
   /** The same among `ordered` components, which no pass lets start earlier. */
   #recentOrdered: string[] = [];
@@ -106,7 +106,7 @@ export class Builder {
   #module: string;
   #after: readonly string[] = [];
   #ordered = false;
-  /** True when a node of the component surely runs after earlier components. Arguments and nodes in branches, which may be skipped, do not count. */
+  /** True when the component has a node that surely runs after earlier components: no argument, and no node of a branch, which may be skipped. */
   #waits = false;
   #when: readonly Guard[] = [];
   readonly #onNode: ((node: Node) => void) | undefined;
@@ -235,7 +235,7 @@ export class Builder {
     return outputRef(id, 'context', 'context');
   }
 
-  /** Continues with the contexts at the first `count` of `places`, in that order, and ends the others. One that is picked twice is forked. */
+  /** Continues with the contexts at the first `count` of `places`, in that order, and ends the others. A context that is picked twice is forked. */
   pick(contexts: readonly Ref<'context'>[], places: Ref<'numbers'>, count: number): Ref<'context'>[] {
     if (!(Number.isInteger(count) && count >= 1)) {
       throw new InferletError('invalid-argument', `count must be a whole number, 1 or more, not ${count}.`);

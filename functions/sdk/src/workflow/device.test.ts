@@ -39,7 +39,7 @@ describe('workflows on real models', () => {
     for (const texts of again) assert.deepEqual(texts, whole, 'another attempt heals another prompt');
     const logs = events.filter(({ event }) => event === 'log').map(({ data }) => JSON.stringify(data));
     assert.equal(
-      logs.filter((text) => text.includes('\\"reader\\" is interpreted: It reads a value')).length,
+      logs.filter((text) => text.includes('\\"reader\\" is interpreted: The program reads a value')).length,
       1,
       `${logs}`,
     );

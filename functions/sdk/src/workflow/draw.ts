@@ -1,6 +1,6 @@
 import { type Graph, type Input, type Kind, keyOf, type Node, needsOf, refsIn } from './graph.ts';
 
-/** The graph as text: below each component, its nodes, one a line, with their inputs. */
+/** The graph as text: each component, and below it a line for each of its nodes, with the node's inputs. */
 export function drawText(graph: Graph): string {
   const lines = [`${graph.name}: ${graph.nodes.length} nodes`];
   let module: string | undefined;
@@ -46,7 +46,7 @@ const BOX = { width: 180, height: 36 };
 const MARGIN = 20;
 const HEADING = 28;
 
-/** Fill of a node's box, by what runs it: the language model, an encoder, or the program. */
+/** Fill of a node's box: blue for the language model, green for encoders, orange for functions of the program. */
 const FILLS: Partial<Record<Kind, string>> = {
   prefilling: '#cfe3ff',
   'partial-prefilling': '#e4efff',

@@ -13,18 +13,18 @@ export interface NodeRun {
   readonly depth: number | undefined;
   /** Hands an output on before the node has ended. */
   emit(port: string, value: unknown): void;
-  /** Says that no other attempt may follow: the client has a part of the output, or the context has lost a part of its text. */
+  /** Forbids another attempt: the client has a part of the output, or the context has lost a part of its text. */
   sent(): void;
 }
 
-/** Runs the nodes that need a model. `deviceEngine` is the one of inferlets. */
+/** Runs the nodes that need a model. Inferlets use `deviceEngine`. */
 export interface Engine {
   /** Runs a node. It owns the contexts among the inputs, and hands them on as outputs or keeps them unchanged when it throws. */
   run(node: Node, inputs: NodeValues, run: NodeRun): Promise<NodeValues>;
   /** A context of the same text. After an abort of the signal it fails, and keeps none. */
   fork(context: object, signal: AbortSignalLike): Promise<object>;
   release(context: object): void;
-  /** Called once for each node that ran from `began`, a time of `Date.now`, until now. One that was cut off has failed, too. */
+  /** Called once for each node that ran from `began`, a time of `Date.now`, until now. A node that was cut off has failed, too. */
   report(node: Node, began: number, failed: boolean): void;
   /** Tokens up to which a larger batch of a model or encoder takes little more time; undefined before it was measured. */
   efficientTokens(engine: EngineName): number | undefined;
@@ -41,9 +41,8 @@ export interface Surroundings extends Omit<NodeRun, 'sent'> {
 }
 
 /**
- * Runs a node until it succeeds, `retries` + 1 times at most, and checks the values that functions of users return. Retries only
- * failures that another attempt may not have, and no node whose output was already handed on or sent. Waits before another attempt where time
- * may cure the failure.
+ * Runs a node until it succeeds, `retries` + 1 times at most, and checks the values that functions of users return. Retries no failure that
+ * every attempt would have, and no node whose output was already handed on or sent. Pauses first where time may cure the failure.
  */
 export async function runNode(node: Node, inputs: NodeValues, around: Surroundings): Promise<NodeValues> {
   let handedOn = false;
@@ -86,9 +85,9 @@ const FINAL: ReadonlySet<InferletErrorCode> = new Set<InferletErrorCode>([
   'closed',
 ]);
 
-/** Failures that pass: of hosts that restart, and of bounds that others fill. */
+/** Failures that time may cure: a host restarts, or others fill a bound. */
 const PASSING: ReadonlySet<InferletErrorCode> = new Set<InferletErrorCode>(['unavailable', 'limit-exceeded']);
-/** Pauses before further attempts: the first one, from which on they double, and the longest. */
+/** The pause before the second attempt; each further pause is twice as long, up to the longest. */
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 2000;
 
@@ -124,7 +123,7 @@ async function operate(node: Node, inputs: NodeValues, around: Surroundings & No
   }
 }
 
-/** The function's value is the node's one output, or has a member for each of several. */
+/** The function's value is the node's only output, or an object with a member for each output. */
 async function call(
   node: Node,
   made: (inputs: NodeValues, context: { signal: AbortSignalLike }) => unknown,
@@ -180,6 +179,13 @@ async function loop(
       for (const name of shared) forks[name] = await engine.fork(inputs[name] as object, signal);
       const { done, ...next } = await runGraph(body, { ...inputs, ...state, ...forks });
       Object.assign(state, next);
+      const contexts = new Set<unknown>();
+      for (const name in outputs) {
+        if (outputs[name] !== 'context') continue;
+        // A body may give one context under two names, whose readers change it separately.
+        if (contexts.has(state[name])) state[name] = await engine.fork(state[name] as object, signal);
+        contexts.add(state[name]);
+      }
       if (done === true) break;
     } catch (error) {
       // The round may have failed before it took over the contexts of the round before.

@@ -355,6 +355,21 @@ describe('execute', () => {
     assert.throws(() => g.loop({ done: g.call('d', {}, 'flag', () => true) }, 1, (_, state) => state), /another name/);
   });
 
+  it('separates the values of a loop to which its body gives one context', async () => {
+    const engine = new TextEngine();
+    const g = new Builder('twins');
+    const start = g.prefill('Once');
+    const { left, right } = g.loop({ left: start, right: g.fork(start) }, 2, (inner, { left }) => {
+      const context = inner.prefill('.', { context: left });
+      return { left: context, right: context, done: inner.call('done', {}, 'flag', () => false) };
+    });
+    const [one, other] = [g.prefill('L', { context: left }), g.prefill('R', { context: right })];
+    const results = await run(g.graph({ one: { from: one }, other: { from: other } }), { engine });
+    const texts = [results.one, results.other].map((context) => (context as { text: string }).text);
+    assert.deepEqual(texts, ['Once..L', 'Once..R']);
+    assert.equal(engine.live.size, 2);
+  });
+
   it('frees the contexts that a round of a loop left to the next one, when the next one cannot begin', async () => {
     /** An engine without room for a fork from some number on. */
     class Full extends TextEngine {

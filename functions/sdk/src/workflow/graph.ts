@@ -30,7 +30,7 @@ export interface Ref<T extends Type = Type> {
 /** Outputs that builders have made. An object of an input may have the same members, but is a value. */
 const made = new WeakSet<object>();
 
-/** Makes an output that builders take for one. */
+/** Makes an output that {@link isRef} recognises. */
 export function outputRef<T extends Type>(node: string, port: string, type: T): Ref<T> {
   const ref = { node, port, type };
   made.add(ref);

@@ -64,7 +64,7 @@ export const workflow = <I>(
 /**
  * A program over growing texts, in the manner of SGLang (Zheng et al., NeurIPS 2024, section 4). It is traced first: run with opaque
  * variables in place of arguments and generated values, which makes a graph for the passes. A program that looks at a value is interpreted
- * instead, one operation after another, and the log says which place made it so. A program may therefore run twice, and its side effects
+ * instead, one operation after another, and the log names the place. A program may therefore run twice, and its side effects
  * belong in `call`. With `plans` it is traced when the component is built.
  *
  * @example

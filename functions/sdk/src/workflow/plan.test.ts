@@ -119,7 +119,7 @@ describe('plans', () => {
 
   it('are made at runs when the build cannot make them, and report the reason', async () => {
     const bodies: readonly [ProgramBody<Input>, RegExp][] = [
-      [async () => ({ a: 1 }), /It returns a promise/],
+      [async () => ({ a: 1 }), /The program returns a promise/],
       [(_, { hints }) => ({ a: hints?.length, b: (hints as string[])[0] }), /Cannot read properties of undefined/],
       [() => ({ a: `${gen()}` }), /turns a value that may not exist yet into a string/],
     ];

@@ -87,7 +87,7 @@ export class Plans {
 
 type Reader = (input: unknown) => unknown;
 
-/** The members of its input that a program reads while it makes a graph, with their values. */
+/** Notes the members of its input that a program reads while it makes a graph, with their values. */
 export class InputReads {
   readonly #reads = new Map<string, { readonly read: Reader; readonly was: unknown }>();
   #isOver = false;
@@ -124,7 +124,7 @@ export class InputReads {
     return this.#note(`#${name}`, lengthOf(name), length) as number;
   }
 
-  /** Ends the notes. The functions of a graph run for other inputs, too, so that none may read this one later. */
+  /** Ends the notes. The functions of a graph run for other inputs, too, so none of them may read this input later. */
   end(): this {
     this.#isOver = true;
     return this;
@@ -172,7 +172,7 @@ const isPlain = (value: unknown): value is Record<string, unknown> => {
   return prototype === Object.prototype || prototype === Array.prototype || prototype === null;
 };
 
-/** Depth from which on values of an input are neither copied nor compared: the stack has an end. */
+/** Values of an input below this depth are neither copied nor compared, since the stack has an end. */
 const MOST_DEPTH = 64;
 
 /** A copy of a JSON value; other objects stay themselves. */

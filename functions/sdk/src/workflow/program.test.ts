@@ -104,7 +104,7 @@ describe('program', () => {
     assert.equal(engine.live.size, 0);
   });
 
-  it('refuses places without a state, states that have ended, and a pick from none', async () => {
+  it('refuses indices without a state, states that have ended, and a pick from none', async () => {
     const picks =
       (use: (session: Session, states: State[]) => void): ProgramBody<string> =>
       (session) => {
@@ -135,7 +135,15 @@ describe('program', () => {
       session.pick('one', states, 1, [], () => [0]);
       states[0]?.fork();
     });
-    for (const body of [later, forked]) await assert.rejects(on(body).run(''), /state that was picked from has ended/);
+    const appended = picks((_session, states) => {
+      const [one, other] = states as [State, State];
+      one.append(other);
+      other.add`d`;
+    });
+    for (const body of [later, forked, appended]) {
+      for (const interpret of [false, true])
+        await assert.rejects(on(body).run('', { interpret }), /This state has ended/);
+    }
     const none = picks((session) => void session.pick('one', [], 1, [], () => [0]));
     await assert.rejects(on(none).run(''), /no state to pick from/);
     const zero = picks((session, states) => void session.pick('one', states, 0, [], () => []));
@@ -224,7 +232,7 @@ describe('program', () => {
     assert.equal(told.length, 1);
     assert.match(
       told[0] ?? '',
-      /^The program "program" is interpreted: It reads a value .* at .*looks \(.*program\.test\.ts:\d+/,
+      /^The program "program" is interpreted: The program reads a value .* at .*looks \(.*program\.test\.ts:\d+/,
     );
   });
 

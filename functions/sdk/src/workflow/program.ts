@@ -30,7 +30,6 @@ export class State {
   readonly #model: string | undefined;
   #context: Ref<'context'> | undefined;
   #pending: (Ref<'text'> | Prompt | string | number | Uint8Array)[] = [];
-
   /** True when another state has taken over the context. */
   #hasEnded = false;
 
@@ -62,7 +61,7 @@ export class State {
     return this;
   }
 
-  /** A state that goes its own way from here. */
+  /** A copy of this state; the two continue separately. */
   fork(): State {
     const context = this.#flush();
     return new State(this.#run, this.#builder, this.#model, context && this.#builder.fork(context));
@@ -72,6 +71,7 @@ export class State {
   append(other: State): this {
     const [own, added] = [this.#flush(), other.#flush()];
     if (added) this.#context = own ? this.#builder.join(own, [added]) : added;
+    other.#hasEnded = other !== this;
     return this;
   }
 
@@ -94,7 +94,7 @@ export class State {
     return this;
   }
 
-  /** @internal Makes new states that continue some of `states`, all of which end. `placesOf` makes the node that gives the indices. */
+  /** @internal Ends `states` and continues some of them in new states. `placesOf` makes the node that gives the indices. */
   static pick(states: readonly State[], count: number, placesOf: (builder: Builder) => Ref<'numbers'>): State[] {
     const [first] = states;
     if (!first) throw new InferletError('invalid-argument', 'There is no state to pick from.');
@@ -129,10 +129,13 @@ export class State {
 
   #checkGoesOn(): void {
     if (!this.#hasEnded) return;
-    throw new InferletError('invalid-argument', 'A state that was picked from has ended: go on with the picked ones.');
+    throw new InferletError(
+      'invalid-argument',
+      'This state has ended, since another state continues its text: use that one.',
+    );
   }
 
-  /** The context with all that was appended, if there is any. */
+  /** The context with all appended text; undefined while the state is empty. */
   #flush(): Ref<'context'> | undefined {
     this.#checkGoesOn();
     const parts = this.#pending.flatMap((value) => prompt`${value}`.parts);
@@ -328,6 +331,6 @@ function atOnce(made: Made | Promise<Made>): Made {
   made.catch(() => undefined);
   throw new InferletError(
     'unsupported',
-    'It returns a promise: only a program without "async" has plans of the build.',
+    'The program returns a promise: only a program without "async" has plans of the build.',
   );
 }

@@ -48,9 +48,9 @@ export function askedOnce(tokensOf: EfficientTokens): EfficientTokens {
   };
 }
 
-/** Texts in a batch from which on an encoder gains little by a larger one, before its time was measured. They take about a step of a model. */
+/** Efficient batch of an encoder, in texts, before its time was measured. Such a batch takes about as long as a step of a model. */
 export const EFFICIENT_TEXTS = 16;
-/** Characters of a token, and tokens of a text and of a query that are not known yet: a passage of some sentences, and a question. */
+/** Assumed characters of a token, and tokens of texts and queries that are not known yet: passages of some sentences, and questions. */
 const CHARACTERS_OF_TOKEN = 4;
 const TEXT_TOKENS = 64;
 const QUERY_TOKENS = 16;
@@ -58,8 +58,8 @@ const QUERY_TOKENS = 16;
 const CHARACTERS_OF_STEP = 400;
 
 /**
- * What `choose` makes of the elements that a node takes efficiently at once: the batch that its program gives, else the texts that its encoder was
- * measured to take.
+ * Calls `choose` with the number of elements that a node takes efficiently at once: the batch that its program gives, else the measured number
+ * of texts of its encoder.
  */
 export function chooseByBatch(node: Node, sizes: Sizes, choose: (batch: number) => number): number {
   const { each, operation } = node;

@@ -13,7 +13,7 @@ import {
 } from './graph.ts';
 import { charactersOfStep, EFFICIENT_TEXTS, Sizes } from './sizes.ts';
 
-/** Nodes that end too soon for computing something beside them. A whole prompt is computed with the first token after it. */
+/** Nodes that leave the model no time for an early part. A whole prompt counts: it is computed with the first token after it. */
 const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
   ...(['argument', 'fork', 'pick', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
 ]);
@@ -54,7 +54,7 @@ export function splitPrefills(graph: Graph, sizes: Sizes = new Sizes()): Graph {
 interface Cut {
   /** Index of the first part that is left for later. */
   readonly at: number;
-  /** Outputs of the model's generations that the earlier parts let go first. */
+  /** Outputs of the model's generations after which the earlier parts start. */
   readonly idle: readonly Ref[];
 }
 
@@ -197,7 +197,7 @@ class Timeline {
   }
 }
 
-/** Batches of a fixed size count: one of the measured size takes as long as many steps of a model. */
+/** Counts batches of a fixed size: a batch of the measured size may take as long as many steps of a model. */
 function stepsOf({ operation: { kind }, inputs, each }: Node): number {
   if (INSTANT.has(kind)) return 0;
   const count = countOf(each && inputs[each.port]);

@@ -3,10 +3,11 @@ import type { SelectOptions } from '../select.ts';
 import { inputOf } from './builder.ts';
 import { type DecodeOptions, type Input, isRef, type Ref } from './graph.ts';
 
-/** A program that cannot be traced: the place and the reason. */
+/** The reason and the place for which a program cannot be traced. */
 export class Untraceable extends InferletError {
+  /** @param what the rest of a sentence that begins with "The program" */
   constructor(what: string) {
-    super('unsupported', `It ${what}${placeOf(new Error())}.`);
+    super('unsupported', `The program ${what}${placeOf(new Error())}.`);
   }
 }
 
@@ -17,7 +18,7 @@ export type Recipe =
 
 /** One run of a program's body: its values belong to it. */
 export class BodyRun {
-  /** The first use of a value that does not exist yet. It counts even if the program caught the error, since the program then took another path. */
+  /** The first use of a value that does not exist yet. A program that caught the error took another path, so the use still counts. */
   looked: Untraceable | undefined;
 
   /** Notes a use of a value that may not exist yet, and returns its error. */
@@ -141,7 +142,7 @@ export function outputOf(variable: Variable, run: BodyRun): Ref<'text'> {
   throw new InferletError('invalid-argument', `A value is used${placeOf(new Error())} before a template holds it.`);
 }
 
-/** A program's results as those of a graph. */
+/** The results of a program as the outputs of a graph. */
 export function inputsOfResults(results: Readonly<Record<string, unknown>>, run: BodyRun): Record<string, Input> {
   const plain = (value: unknown): unknown =>
     isVariable(value) ? outputOf(value, run) : Array.isArray(value) ? value.map(plain) : value;
