@@ -39,11 +39,11 @@ const NARROW = ['one head per query, tied', 'heads of 64', ...(ALL ? ['grouped q
 /** Tolerance of float32, the same as in `../parity.test.ts`. */
 const TOLERANCE = 1e-4;
 /**
- * Each test measures bf16's error with its own model: it runs a second reference that rounds everything that the kernels round. Both errors
- * come from equally many rounded numbers, added up in different orders, so one error is not twice the other.
+ * Largest error of the kernels in bf16, as a multiple of the cost of bf16: the error of a second reference that rounds everything that the
+ * kernels round. Both errors come from equally many rounded numbers, added up in different orders, so one is not twice the other.
  */
-const TIMES_ITS_COST = 1.5;
-/** Root mean square bounds: `together` over a model's scenarios from the rounding reference, `alone` of one output from the exact one. */
+const TIMES_BF16_COST = 1.5;
+/** Bounds of the root mean square error: `together` of all scenarios, against the reference that rounds; `alone` of one output, against the exact. */
 const BF16 = { together: 1e-2, alone: 8e-2 } as const;
 /**
  * The bound `together` for keys and values in 8 bits, from a reference that rounds them too: a difference in the last bit of bf16 may
@@ -159,7 +159,7 @@ describe('cuda against reference', () => {
           said.push(
             `${handler} ${error.toExponential(1)} (${(error / cost).toFixed(2)}), ${apart.of(handler).toExponential(1)}`,
           );
-          assert.ok(error <= TIMES_ITS_COST * cost, `${handler}: ${error}, while the rounding of bf16 costs ${cost}`);
+          assert.ok(error <= TIMES_BF16_COST * cost, `${handler}: ${error}, while the rounding of bf16 costs ${cost}`);
           // Entropies are near zero where a model is certain, so a relative error means nothing.
           const together = kv ? FP8_TOGETHER : BF16.together;
           if (handler !== 'entropy') assert.ok(apart.of(handler) <= together, `${handler}: ${apart.of(handler)}`);
