@@ -77,5 +77,9 @@ describe('ebnf-decoding', () => {
       const { message } = await failingFunction('ebnf-decoding', { grammar: 'root ::= other', engine });
       assert.match(message, /^invalid-argument: .*other/);
     }
+    for (const item of ['"\\x"', '[b-a]']) {
+      const { message } = await failingFunction('ebnf-decoding', { grammar: `root ::= ${item}`, engine: 'guest' });
+      assert.ok(message.startsWith(`invalid-argument: The grammar cannot be read at ${item}: `), message);
+    }
   });
 });

@@ -74,8 +74,15 @@ class Reader {
 
   #item(): Symbols {
     const token = this.#take();
-    if (token.startsWith('"')) return Array.from(JSON.parse(token) as string, (literal) => ({ literal }));
-    if (token.startsWith('[')) return [new RegExp(token, 'u')];
+    try {
+      if (token.startsWith('"')) return Array.from(JSON.parse(token) as string, (literal) => ({ literal }));
+      if (token.startsWith('[')) return [new RegExp(token, 'u')];
+    } catch (cause) {
+      throw new InferletError(
+        'invalid-argument',
+        `The grammar cannot be read at ${token}: ${(cause as Error).message}.`,
+      );
+    }
     if (token !== '(') return [token];
     const name = this.#fresh();
     this.#alternatives(name);

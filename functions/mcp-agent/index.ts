@@ -31,6 +31,7 @@ export const run = defineInferlet(
   async ({ url, task, model, script, minCalls = 0, maxSteps = 8, maxTokens = 256 }: Input) => {
     await using server = await McpClient.connect(url);
     const tools = await server.tools();
+    if (tools.length === 0) throw new InferletError('unsupported', `The MCP server at ${url} offers no tools.`);
     const call = jsonSchema({ anyOf: tools.map(callSchema) });
     const reply = jsonSchema({ anyOf: [...tools.map(callSchema), ANSWER] });
     const next = scripts(script);

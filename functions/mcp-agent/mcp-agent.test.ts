@@ -66,6 +66,7 @@ describe('mcp-agent', () => {
       ['tools/list', { result: { tools: [{ name: 'add' }] } }, strange],
       ['tools/list', { result: null }, strange],
       ['tools/list', 'null', strange],
+      ['tools/list', { result: { tools: [] } }, /^unsupported: The MCP server at .* offers no tools\./],
       ['tools/list', { error: { code: -1, message: 'not today' } }, /^unavailable: tools\/list: not today \(-1\)/],
       ['tools/call', { result: { content: [null] } }, strange],
       ['tools/call', { result: {} }, strange],

@@ -1,4 +1,4 @@
-import { Context, defineInferlet, sampler, scripts } from '@pie/inferlet';
+import { Context, defineInferlet, InferletError, sampler, scripts } from '@pie/inferlet';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {
@@ -15,7 +15,7 @@ interface Input {
 /** Generates until the text is valid. Each attempt starts from a snapshot of the computed prompt. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, attempts = 5, maxTokens = 32, temperature = 1, seed = 1, model } = input;
-  const valid = new RegExp(input.pattern);
+  const valid = patternOf(input.pattern);
   const rejected: string[] = [];
   const next = scripts(input.script, () => sampler({ temperature, seed: (seed + rejected.length) >>> 0 }));
 
@@ -28,3 +28,11 @@ export const run = defineInferlet(async (input: Input) => {
   }
   return { valid: false, text: rejected.at(-1), rejected };
 });
+
+function patternOf(text: string): RegExp {
+  try {
+    return new RegExp(text);
+  } catch (cause) {
+    throw new InferletError('invalid-argument', `"pattern" is not a regular expression: ${(cause as Error).message}.`);
+  }
+}

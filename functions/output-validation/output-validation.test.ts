@@ -33,6 +33,7 @@ describe('output-validation', () => {
     const { output } = await callFunction('output-validation', input);
     assert.equal(output.valid, false);
     assert.equal(new Set(output.rejected).size, 3);
-    assert.match((await failingFunction('output-validation', { prompt: PROMPT, pattern: '(' })).message, /SyntaxError/);
+    const { message } = await failingFunction('output-validation', { prompt: PROMPT, pattern: '(' });
+    assert.match(message, /^invalid-argument: "pattern" is not a regular expression: /);
   });
 });
