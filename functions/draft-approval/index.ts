@@ -47,11 +47,14 @@ export const run = defineInferlet(async (input: Input): Promise<Outcome | Waitin
   if (told.answer.status === 'expired') return { text: null, decision: 'expired', drafts };
   const { decision, text = draft } = told.answer.value;
   if (decision === 'approve') return { text, decision: 'approved', drafts };
-  if (decision === 'reject' || drafts >= (input.drafts ?? 3)) return { text: null, decision: 'rejected', drafts };
+  if (decision === 'reject' || drafts >= draftsOf(input)) return { text: null, decision: 'rejected', drafts };
   return ask(input, drafts + 1);
 });
 
-async function ask({ prompt, maxTokens = 64, waitSeconds = 86_400, model }: Input, drafts: number): Promise<Waiting> {
+const draftsOf = (input: Input): number => input.drafts ?? 3;
+
+async function ask(input: Input, drafts: number): Promise<Waiting> {
+  const { prompt, maxTokens = 64, waitSeconds = 86_400, model } = input;
   using ctx = new Context({ model });
   // Each draft has its own seed, so that another attempt writes another text.
   const { text } = await ctx
@@ -59,7 +62,7 @@ async function ask({ prompt, maxTokens = 64, waitSeconds = 86_400, model }: Inpu
     .generate({ maxTokens, sampler: sampler({ temperature: 0.8, seed: drafts }) })
     .collect();
   return askPerson({
-    text: `Draft ${drafts}: approve it, ask for another one, or reject it.\n\n${text.slice(0, QUOTED)}`,
+    text: `Draft ${drafts}: approve it${drafts < draftsOf(input) ? ', ask for another one,' : ''} or reject it.\n\n${text.slice(0, QUOTED)}`,
     schema: VERDICT,
     timeoutMs: 1000 * waitSeconds,
     state: { draft: text, drafts } satisfies State,

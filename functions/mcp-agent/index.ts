@@ -47,7 +47,12 @@ export const run = defineInferlet(
       const constraint = step <= minCalls ? call : reply;
       const { text, finishReason } = await ctx.generate({ constraint, maxTokens, sampler: next() }).collect();
       if (finishReason !== 'constraint')
-        throw new InferletError('limit-exceeded', `A reply was cut off (${finishReason}): allow more (maxTokens).`);
+        throw new InferletError(
+          'limit-exceeded',
+          finishReason === 'max-tokens'
+            ? 'A reply was cut off: allow more (maxTokens).'
+            : `A reply was cut off (${finishReason}).`,
+        );
       const said = JSON.parse(text) as Said;
       if ('answer' in said) return { answer: said.answer, steps: step, tokens: ctx.length };
       const { content, isError } = await server.call(said.tool, said.arguments);

@@ -59,7 +59,7 @@ export const run = serve(async (input: Input, invocation) => {
   const base = { id, object: 'response', created_at: created, ...head, ...echoed(input) };
   const texts = include.includes('message.output_text.logprobs') ? new TokenTexts(model) : undefined;
 
-  // Leave the sequence numbers to the gateway: the platform itself sends the events of a piped text.
+  // The gateway numbers the events. This function cannot: the platform sends those of a piped text by itself.
   const send = async (event: object) => {
     if (stream) await sendJson(event);
   };

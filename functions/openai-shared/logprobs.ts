@@ -84,7 +84,7 @@ function byText(texts: TokenTexts, top: TokenLog['top']): Readonly<Record<string
 /** States per call, bounded because they are embeds, which count against the inferlet's memory. */
 const ROWS = 64;
 
-/** The log-probability of each of a context's tokens given the tokens before it (teacher forcing), without the begin-of-text token. */
+/** The log-probability of each of a context's tokens given those before it (teacher forcing). The begin-of-text token has no entry. */
 export async function promptLogs({ model, tokens }: Context, topLogprobs: number): Promise<PromptLog[]> {
   using queue = new Queue(model.name);
   const pages = attempt(() => allocate.allocatePages(queue, Math.ceil(tokens.length / model.pageSize)));

@@ -31,5 +31,5 @@ export class Places implements Disposable {
   }
 }
 
-/** More than the number of bytes of the longest character. */
+/** Tokens to decode before the first one: more than the bytes of the longest character, each of which may take a token. */
 const PRIMING_TOKENS = 8;

@@ -3,7 +3,7 @@ const BORDERS = /(?<=[.!?]["')\]]*\s|\n)/;
 
 /**
  * Cuts a document between sentences and lines into passages of at most `most` characters; a longer sentence is cut between words, and a longer
- * word is cut too. A passage that the document repeats comes once, so that an answer from several passages has as many different ones.
+ * word is cut too. A passage that the document repeats comes once, so that an answer that reads several passages reads different ones.
  */
 export function passagesOf(document: string, most: number): string[] {
   const pieces = document.split(BORDERS).flatMap((sentence) => piecesOf(sentence, most));

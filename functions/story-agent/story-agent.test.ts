@@ -19,7 +19,7 @@ describe('story-agent', () => {
     assert.match(program.text, /^Once upon a time, there was a little dog named Max\./);
   });
 
-  it('prints the story and a table where no person watches', async () => {
+  it('prints the story and a table without escape sequences when the output is no terminal', async () => {
     const platform = await functionsPlatform();
     const { code, stdout } = await platform.pie(['demo', '--rounds', '1', '--round-trip', '1']);
     assert.equal(code, 0);

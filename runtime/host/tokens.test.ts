@@ -96,6 +96,23 @@ test('outputs count after the call, and an allowance covers the tokens counted u
   assert.match(tokens.refuse(1)?.val ?? '', /the invocation's 100 tokens/);
 });
 
+test('the outputs of a failed call count neither for the inferlet nor for its family', async () => {
+  let counted = 0;
+  const shared = {
+    count(tokens: number) {
+      counted += tokens;
+    },
+    refuseTokens: () => null,
+  };
+  const tokens = new Tokens({ ...options, shared: () => shared });
+  const failed = handlerError('unavailable', 'the GPU host is away');
+  await tokens.during(
+    { inputs: 10, outputs: 3, cacheable: 0 },
+    Promise.resolve<Outcome<undefined>>({ tag: 'err', val: failed }),
+  );
+  assert.deepEqual([tokens.input, tokens.output, counted], [10, 0, 10]);
+});
+
 test("a cached prompt is not charged to the quota, but the manifest's limit counts it at once", async () => {
   let reached = 0;
   const tokens = new Tokens({ ...options, limit: 1000, quotaReached: () => reached++ });

@@ -15,7 +15,7 @@ export interface TokensOptions {
   readonly now?: () => number;
 }
 
-/** Token counts that a quota is charged by: inputs that no cache had, and outputs. */
+/** Counts from which a quota's charge follows: all inputs less those that a cache had, plus outputs. */
 export interface CountedTokens {
   readonly inputTokens: number;
   readonly outputTokens: number;
@@ -115,6 +115,7 @@ export class Tokens {
       void result.then((outcome) => {
         this.#expected -= outputs;
         if (outcome.tag === 'ok') this.#output += outputs;
+        else this.#options.shared()?.count(-outputs);
         if (cacheable > 0) this.#settle(cacheable, outcome.tag === 'ok' ? (cachedOf?.(outcome.val) ?? 0) : 0);
       });
     }

@@ -273,7 +273,7 @@ test('after the log loses events and reuses their numbers, a gap tells each read
           for (const tell of undelivered.splice(0, 2)) tell();
           take(cursor.drain());
           // The timer of an idle follower.
-          if (undelivered.length === 0 && !cursor.waits && !cursor.behind) cursor.interrupted();
+          if (undelivered.length === 0 && !cursor.hasWaiting && !cursor.behind) cursor.interrupted();
           ask();
           answer();
         }

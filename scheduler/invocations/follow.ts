@@ -13,7 +13,7 @@ export interface LogRead {
   readonly events: readonly InvocationEvent[];
   /** True when the log held no more events. */
   readonly complete: boolean;
-  /** Set when the store lost events that the reader has: `events` follow on number `after`, and later ones belong to `epoch`. */
+  /** Set when the store lost events that the reader has: `events` begin after number `after`, and live events count from `epoch` on. */
   readonly lost?: { readonly after: number; readonly epoch: number } | undefined;
 }
 
@@ -58,7 +58,7 @@ export class FollowCursor {
   }
 
   /** True when `drain` may have events. */
-  get waits(): boolean {
+  get hasWaiting(): boolean {
     return !this.behind && !this.done && this.#waiting.length > 0;
   }
 
@@ -85,7 +85,7 @@ export class FollowCursor {
     if (this.last < this.#known && !this.#goesOn) this.behind = true;
   }
 
-  /** True when the log lacks events that are about to be written. */
+  /** True when announced events were not handed out yet; after a complete read: when the log does not have them yet. */
   get isEarly(): boolean {
     return this.behind && this.last < this.#known;
   }

@@ -154,7 +154,7 @@ export class Follower implements Feed<InvocationEvent> {
   #endTurn(): void {
     this.#turn = undefined;
     this.#proceed();
-    if (this.#read.length > 0 || this.#cursor.waits || this.#state === 'ended') this.#ready();
+    if (this.#read.length > 0 || this.#cursor.hasWaiting || this.#state === 'ended') this.#ready();
   }
 
   /** Reads the log when only it can supply the next events and the reader waits for them; else waits. */
@@ -162,7 +162,7 @@ export class Follower implements Feed<InvocationEvent> {
     if (this.#state !== 'following' || this.#isReading || this.#isPaused || this.#read.length > 0) return;
     if (this.#cursor.behind) {
       if (this.#isAwaited) void this.#readLog();
-    } else if (!this.#cursor.waits) this.#rest(this.#shown.isOutOfReach ? this.#unreachedMs : IDLE_READ_MS);
+    } else if (!this.#cursor.hasWaiting) this.#rest(this.#shown.isOutOfReach ? this.#unreachedMs : IDLE_READ_MS);
   }
 
   async #readLog(): Promise<void> {
@@ -201,7 +201,7 @@ export class Follower implements Feed<InvocationEvent> {
     this.#timerMs = ms;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      if (this.#cursor.waits) return;
+      if (this.#cursor.hasWaiting) return;
       if (!this.#isPaused) this.#cursor.interrupted();
       this.#isPaused = false;
       this.#proceed();

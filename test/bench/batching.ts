@@ -74,7 +74,7 @@ report gives the adaptive policy's tokens a second divided by that of each other
       ]),
       notes: [
         'split: embed, forward and next-distribution as three calls a token; fused: one. Every policy is measured in every round, on a platform of its own that has decoded both ways once before; rounds begin with another policy and way.',
-        'k-only leaves at 64 ready calls or after 50 ms, t-only every 16 ms (about a step of 128), rate waits at most 5 ms.',
+        'k-only leaves at 64 ready calls or after 50 ms, t-only every 16 ms (about the time of a step of 128 inferlets), rate waits at most 5 ms.',
       ],
       data: rows,
     };

@@ -102,7 +102,7 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
       rows,
       notes: [
         `Making and passes take ${percent(Math.max(...shares))} of a query at most (aim 3), finding a plan ${percent(Math.max(...planShares))} (aim 0.5).`,
-        `Of ${compared.rounds} programs run both ways, ${compared.others} had another result, ${compared.moreCalls} more calls and ${compared.moreSteps} more device steps (aim 0).`,
+        `In ${compared.rounds} rounds of programs run both ways, the traced one had ${compared.others} times another result, ${compared.moreCalls} times more calls and ${compared.moreSteps} times more device steps (aim 0).`,
         'Time, calls and steps: traced over interpreted, median (min–max) of the ratios within a round.',
         'Calls are all those of the guest; a traced node tells its place in the graph with one of them, for batching by topology.',
         'A device step is a batch. Their number varies by one or two, because the device computes tokens ahead of a stop.',

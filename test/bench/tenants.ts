@@ -10,24 +10,24 @@ import { outcomeMs } from './clients.ts';
 import { memoryOfTrees, sandboxesOf } from './process-usage.ts';
 import { format, formatTail } from './statistics.ts';
 
-const IDLE_S = 5;
-const TURN = 100;
-const QUICK_TURN = 14;
-const IDLE = 1000;
-const QUICK_IDLE = 12;
+const SANDBOX_IDLE_S = 5;
+const TENANTS_IN_TURN = 100;
+const QUICK_TENANTS_IN_TURN = 14;
+const IDLE_TENANTS = 1000;
+const QUICK_IDLE_TENANTS = 12;
 const MOST_ROUNDS = 3;
 const MOST_SANDBOXES = 16;
-const CONFIG = `[runtime]\nmax_sandboxes = ${MOST_SANDBOXES}\nsandbox_idle_s = ${IDLE_S}\n`;
+const CONFIG = `[runtime]\nmax_sandboxes = ${MOST_SANDBOXES}\nsandbox_idle_s = ${SANDBOX_IDLE_S}\n`;
 const SOURCE = `export async function run() { return '"here"'; }\n`;
 const SAMPLE_MS = 200;
 
 /** Memory of the runtime and its sandboxes while many tenants invoke in turn, and while all are idle. */
 export const tenants: Bench = {
   name: 'tenants',
-  help: `Reads the proportional memory of the runtime with its sandboxes while ${TURN} tenants call in turn, each up to ${MOST_ROUNDS} times, and
-after ${IDLE} tenants have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. The baseline is the same runtime before any
+  help: `Reads the proportional memory of the runtime with its sandboxes while ${TENANTS_IN_TURN} tenants call in turn, each up to ${MOST_ROUNDS} times, and
+after ${IDLE_TENANTS} tenants have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. The baseline is the same runtime before any
 tenant has called.`,
-  quick: `${QUICK_TURN} tenants in turn instead of ${TURN}, and ${QUICK_IDLE} that call once instead of ${IDLE}.`,
+  quick: `${QUICK_TENANTS_IN_TURN} tenants in turn instead of ${TENANTS_IN_TURN}, and ${QUICK_IDLE_TENANTS} that call once instead of ${IDLE_TENANTS}.`,
   summary: 'memory of the runtime and its sandboxes: many tenants in turn, and many that are idle',
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-tenants-'));
@@ -68,7 +68,7 @@ tenant has called.`,
       await sleep(2000);
       row('no tenant has called', [], memoryMb(), sandboxesOf(platform.processes));
 
-      const many = quick ? QUICK_TURN : TURN;
+      const many = quick ? QUICK_TENANTS_IN_TURN : TENANTS_IN_TURN;
       const turn: TenantClient[] = [];
       for (let i = 0; i < many; i++) turn.push(await newTenant(`turn-${i}`));
       let peakMb = 0;
@@ -88,21 +88,21 @@ tenant has called.`,
       }
       row(`${many} tenants in turn, at the peak`, calls, peakMb, peakSandboxes);
 
-      const idle = quick ? QUICK_IDLE : IDLE;
+      const idle = quick ? QUICK_IDLE_TENANTS : IDLE_TENANTS;
       const idleCalls: number[] = [];
       for (let i = 0; i < idle; i++) {
         idleCalls.push(await callOf(await newTenant(`idle-${i}`)));
         if ((i + 1) % 100 === 0) progress(`${i + 1} of ${idle} tenants have called once`);
       }
-      await sleep((IDLE_S + 3) * 1000);
+      await sleep((SANDBOX_IDLE_S + 3) * 1000);
       row(
-        `${idle} tenants that called once, ${IDLE_S + 3} s after the last`,
+        `${idle} tenants that called once, ${SANDBOX_IDLE_S + 3} s after the last`,
         idleCalls,
         memoryMb(),
         sandboxesOf(platform.processes),
       );
       return {
-        title: `Memory of the runtime with its sandboxes, at most ${MOST_SANDBOXES}, idle for ${IDLE_S} s`,
+        title: `Memory of the runtime with its sandboxes (at most ${MOST_SANDBOXES}; one ends after ${SANDBOX_IDLE_S} idle seconds)`,
         header: ['', 'calls', 'ms p50, p99', 'memory, MiB', 'over no tenant', 'sandboxes'],
         rows,
         notes: [

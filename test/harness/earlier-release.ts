@@ -26,7 +26,7 @@ export class EarlierRelease implements Disposable {
     const named = process.env[VARIABLE];
     if (named) return [named];
     const head = git('rev-parse', 'HEAD');
-    // The last release, the commits that this branch builds on, and the last commit with other versions of the GPU protocol.
+    // The last release, the last commit that this branch shares with main, and the last commit with other versions of the GPU protocol.
     const protocol = git('log', '-1', '--format=%h', '-G', 'newest: [0-9]', '--', PROTOCOL);
     const earlier = [
       git('describe', '--tags', '--abbrev=0'),
@@ -60,7 +60,7 @@ export class EarlierRelease implements Disposable {
     mkdirSync(own, { recursive: true });
     execFileSync('git', ['archive', '--output', archive, commit], { cwd: ROOT });
     execFileSync('tar', ['-xf', archive, '-C', this.root]);
-    // The packages of this clone, which Node finds in the folder above, after that of the workspace, which is the release's own.
+    // Node looks first in the release's own node_modules, which has only the release's library, and then in the folder above it.
     symlinkSync(path.join(this.root, 'functions/sdk'), path.join(own, 'inferlet'));
     symlinkSync(path.join(ROOT, 'node_modules'), path.join(this.root, '../node_modules'));
   }

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import os from 'node:os';
 
-/** A network range for tests of networks (RFC 2544), which no network of this machine has. */
+/** The range for tests of networks (RFC 2544), which no real network uses. Test files that run at once have parts of it. */
 const RANGE = '198.18';
 /** An address of no machine: frames to it arrive nowhere. */
 const NOWHERE = '02:00:00:00:00:ff';

@@ -1,4 +1,4 @@
-/** Measures within a guest how long it takes to make, optimise and plan graphs, and the queries that they are made for. */
+/** Measures within a guest how long it takes to make a graph, to apply the passes, to find its plan, and to run the query. */
 import { defineInferlet } from '@pie/inferlet';
 import { optimise, PASSES } from '@pie/inferlet/workflow';
 import { app as advancedRag } from '../../functions/advanced-rag/index.ts';

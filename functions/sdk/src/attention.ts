@@ -48,7 +48,7 @@ export function attentionSink(options: {
     slide(sequence) {
       const { contextLength, name } = sequence.model;
       if (sink + window + slack >= contextLength) {
-        const text = `${sink} + ${window} + ${slack} tokens do not fit the context of ${name} (${contextLength}).`;
+        const text = `${sink} + ${window} + ${slack} tokens must be fewer than the context length of ${name} (${contextLength}).`;
         throw new InferletError('invalid-argument', text);
       }
       // Pending tokens are computed first, with all tokens in sight.

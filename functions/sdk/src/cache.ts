@@ -104,10 +104,11 @@ export class Cache {
     return this.#pages.slice(0, pagesFor(this.#cached + this.#skew, this.#pageSize));
   }
 
-  /** Slot of a cached token, counted over all pages. For a token that is gone, the slot is empty or hidden. */
+  /** Slot of a cached token, counted over all pages; -1 for a token whose page is gone, and where that is unknown. */
   slotOf(token: number): number {
-    // Forgotten tokens follow a kept beginning, whose tokens keep their slots.
-    return token >= this.#floor || token >= this.#floor + this.#skew ? token + this.#skew : token;
+    if (token >= this.#floor) return token + this.#skew;
+    // Forgotten tokens follow a kept beginning, whose tokens keep their slots. Those of an opened cache lie behind what was opened.
+    return this.#base === 0 && token < this.#floor + this.#skew ? token : -1;
   }
 
   /** Pages for a call that reads all cached tokens, with room for `count` more. */
@@ -179,7 +180,7 @@ export class Cache {
 
   /**
    * Drops the cached tokens `[from, to)` for good and frees the pages that hold nothing else. A later call with a larger `to` continues
-   * from the earlier end. Of opened pages only whole ones go; the rest of a page stays in sight.
+   * from the earlier end. Opened pages go only as a whole: a dropped token stays in sight while its opened page holds others.
    */
   forget(from: number, to: number): void {
     const pageSize = this.#pageSize;
@@ -217,7 +218,7 @@ export class Cache {
     this.#compactions++;
   }
 
-  /** Appends tokens `[from, to)` of `other`, with keys rotated to the next positions. None may be gone; their pages must be settled. */
+  /** Appends tokens `[from, to)` of `other`, with keys rotated to the next positions. None may be gone, and their writes must have ended. */
   join(other: CacheState, from: number, to: number): void {
     const pageSize = this.#pageSize;
     const count = to - from;
@@ -273,7 +274,11 @@ export class Cache {
     this.#foreign = pages.length;
     const whole = pagesFor(slots, pageSize) === pages.length;
     if (!whole || count !== slots || nextPosition !== slots) {
-      throw new InferletError('invalid-argument', `"${name}" holds ${slots} tokens, not the ${count} that were given.`);
+      const why =
+        count === slots
+          ? 'has gaps, so that its token ids do not place its tokens'
+          : `holds ${slots} tokens, not the ${count} that were given`;
+      throw new InferletError('invalid-argument', `"${name}" ${why}.`);
     }
     this.#cached = slots;
   }

@@ -31,16 +31,16 @@ export interface GenerateOptions<T = unknown> {
   /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a speculator. */
   readonly logProbabilities?: boolean;
   /**
-   * Let the first token replace the prompt's last token, if the first one begins with the last one's text: a prompt may end in the middle of a
-   * word, or with a space, where the model expects a longer token. `text` holds the text after the prompt, and `tokens` begins with the first
-   * token. Not with a constraint or a window.
+   * Let the first generated token replace the prompt's last token, if its text begins with that token's text: a prompt may end in the middle of
+   * a word, or with a space, where the model expects a longer token. `text` holds only what follows the prompt; `tokens` begins with the
+   * replacement. Not with a constraint or a window.
    */
   readonly healing?: boolean;
   /** Limits the part of the text that stays in sight: `slidingWindow` or `attentionSink`. */
   readonly window?: Window;
   /** Guesses tokens that the model verifies several at a time: `ngram`, `draft`, `jacobi` or a function. Does not change the text. */
   readonly speculator?: Speculator | Proposal;
-  /** Ends the generation with the reason's error, or `cancelled`. The context then holds the tokens handed over so far. */
+  /** Ends the generation with the signal's reason if that is an InferletError, else with `cancelled`. The context keeps the tokens handed over. */
   readonly signal?: AbortSignalLike;
 }
 
@@ -85,7 +85,7 @@ export interface GenerationResult {
 export interface MessageFrame {
   /** Separate messages before the first piece; none by default. */
   readonly opening?: string | readonly string[];
-  /** Text before each piece, which is written as a JSON string. */
+  /** Text before each piece. The piece itself is written as a JSON string. */
   readonly before: string;
   /** Text after each piece. */
   readonly after: string;

@@ -17,7 +17,7 @@ interface StandardIssue {
   readonly path?: readonly unknown[] | undefined;
 }
 
-/** The type of values that a schema accepts. */
+/** The type of the values that a schema's validation returns. */
 export type OutputOf<Schema> = Schema extends StandardSchema<infer Output> ? Output : unknown;
 
 /** The schema as a JSON schema, without the keyword that names the draft; undefined when it cannot convert itself. */

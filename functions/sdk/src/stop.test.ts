@@ -59,9 +59,9 @@ describe('StopScanner', () => {
         fc.string({ unit: fc.constantFrom('a', 'b', 'é'), maxLength: 30 }),
         fc.array(fc.nat(), { maxLength: 10 }),
         (stops, text, cuts) => {
-          const ends = stops.map((stop) => text.indexOf(stop)).filter((at) => at >= 0);
+          const starts = stops.map((stop) => text.indexOf(stop)).filter((at) => at >= 0);
           const result = scan(stops, text, cuts);
-          if (ends.length === 0) {
+          if (starts.length === 0) {
             assert.deepEqual(result, { text, stop: undefined });
             return;
           }

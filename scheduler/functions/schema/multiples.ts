@@ -1,6 +1,6 @@
 /**
- * True when `value` is a multiple of `of` in decimal notation: 0.3 is a multiple of 0.1, although their binary fractions are not. Both have
- * at most 17 digits and an exponent of three, so the integers below stay under 700 digits.
+ * True when `value` is a multiple of `of` in decimal notation: 0.3 is a multiple of 0.1, although their binary fractions are not. Both
+ * numbers have at most 17 digits and an exponent of at most three digits, so the integers below stay under 700 digits.
  */
 export function isMultiple(value: number, of: number): boolean {
   if (!Number.isFinite(value) || !Number.isFinite(of) || of <= 0) return false;

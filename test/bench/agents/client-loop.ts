@@ -13,6 +13,7 @@ export interface Completion {
 /** Settings of a client loop. */
 export interface LoopTask {
   readonly question: string;
+  /** Tool calls of an agent; messages of a swarm. */
   readonly ios: number;
   readonly complete: Complete;
   readonly tokens: TextTokens;

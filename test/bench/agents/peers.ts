@@ -8,7 +8,7 @@ import { writeGguf } from '../engine/gguf.ts';
 import { installPeers } from '../engine/install-peers.ts';
 import { ChildServer } from './child-server.ts';
 
-/** Tokens of one sequence of the peer, where the model allows more. */
+/** Most tokens of one sequence of the peer; a model may allow fewer. */
 const CONTEXT = 1024;
 
 /** node-llama-cpp behind HTTP with one number of threads. */

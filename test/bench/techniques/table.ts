@@ -20,7 +20,7 @@ import {
 
 export const MODEL = 'stories15m';
 
-/** Sides on which baselines run. */
+/** Where programs and baselines run: the platform, and node-llama-cpp. */
 export interface Place {
   readonly world: World;
   readonly peer: Peer;
@@ -34,7 +34,7 @@ export interface Technique {
   readonly input: (number: number, place: Place) => object;
   /** Counts the output's tokens where the platform's count differs: it omits forced tokens, and counts those of children with the children. */
   readonly count?: (output: Readonly<Record<string, unknown>>, tokens: TextTokens) => number;
-  /** The baseline of one program; returns the tokens that it generated. */
+  /** The baseline of one program; returns the number of tokens that it generated. */
   readonly run: (number: number, place: Place) => Promise<number>;
 }
 
@@ -146,13 +146,13 @@ const MESSAGES = 8;
 const MESSAGE_TOKENS = 8;
 
 const windowed = { maxTokens: 2 * TOKENS, model: MODEL };
-const drawn = { temperature: 0, model: MODEL };
+const greedy = { temperature: 0, model: MODEL };
 
 /** All techniques of Table 2 (Gim et al., Pie, SOSP '25). */
 export const TECHNIQUES: readonly Technique[] = [
   {
     name: 'text-completion',
-    input: (number) => ({ prompt: promptOf(number), maxTokens: TOKENS, ...drawn }),
+    input: (number) => ({ prompt: promptOf(number), maxTokens: TOKENS, ...greedy }),
     ...onPeer(complete(promptOf, TOKENS)),
   },
   {
@@ -208,7 +208,7 @@ export const TECHNIQUES: readonly Technique[] = [
   },
   {
     name: 'ebnf-decoding',
-    input: (number) => ({ prompt: promptOf(number), grammar: GRAMMAR, ...drawn }),
+    input: (number) => ({ prompt: promptOf(number), grammar: GRAMMAR, ...greedy }),
     count: ({ tokens }) => (tokens as readonly number[]).length,
     ...onPeer(complete(promptOf, 128), { grammar: GRAMMAR }),
   },
@@ -238,12 +238,12 @@ export const TECHNIQUES: readonly Technique[] = [
   },
   {
     name: 'speculative-decoding',
-    input: (number) => ({ prompt: repeatedOf(number), maxTokens: TOKENS, ...drawn }),
+    input: (number) => ({ prompt: repeatedOf(number), maxTokens: TOKENS, ...greedy }),
     ...onPeer(complete(repeatedOf, TOKENS), { lookup: true }),
   },
   {
     name: 'jacobi-decoding',
-    input: (number) => ({ prompt: promptOf(number), maxTokens: TOKENS, ...drawn }),
+    input: (number) => ({ prompt: promptOf(number), maxTokens: TOKENS, ...greedy }),
     ...plain(TOKENS),
   },
   {

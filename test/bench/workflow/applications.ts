@@ -15,7 +15,7 @@ export const MODULES: Way = { name: 'modules', passes: [] };
 export const PARALLEL: Way = { name: 'parallel modules', passes: ['parallel-components'] };
 export const ALL: Way = { name: 'all passes', passes: names };
 export const FIRST_COME: Way = { name: 'first come', passes: names.filter((name) => name !== 'topology-batching') };
-/** Each pass by itself. No application opens a saved context, so that pass has nothing to do. */
+/** Each pass by itself, except `context-prefetch`: no application opens a saved context. */
 export const ALONE: readonly Way[] = names
   .filter((name) => name !== 'context-prefetch')
   .map((name) => ({ name, passes: [name] }));

@@ -36,7 +36,7 @@ export const CORPUS: readonly Attack[] = [
   ...kvFiles,
 ];
 
-/** Attacks that `npm test` runs: two or three of each class, each the first of its kind to reach some code of the platform. */
+/** Attacks that `npm test` runs: some of each class, chosen for the code of the platform that they reach. */
 const QUICK_NAMES = new Set([
   ...['names-module---proto--', 'names-field-then', 'names-quote'],
   ...['start-spins', 'start-recurses'],
@@ -56,7 +56,7 @@ const QUICK_NAMES = new Set([
   ...['floods-forty-that-spin', 'floods-predictions-of-a-file-that-opens'],
 ]);
 
-/** Longest time of an attack that only its deadline may end, in the quick part. */
+/** Deadline, in the quick part, of attacks that may end at their deadline. */
 const QUICK_WALL_MS = 3000;
 
 /** The part of the corpus that `npm test` runs. */

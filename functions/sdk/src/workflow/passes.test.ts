@@ -45,7 +45,7 @@ function rag({ batch, slow: isSlow = false }: { readonly batch?: number; readonl
   return g.graph({ answer: { from: answer } });
 }
 
-/** The node, with its looks at `inputs` and `id` counted. */
+/** The node; `looks` counts the reads of its `inputs` and `id`. */
 const watched = (of: Node, looks: { count: number }): Node =>
   new Proxy(of, {
     get(target, name) {
@@ -210,7 +210,7 @@ describe('passes', () => {
     const graph = prefillingSplit.apply(rag({ slow: true }));
     const [early, late] = [node(graph, 'answer/prefilling<0'), node(graph, 'answer/prefilling')];
     assert.equal(early.operation.kind, 'partial-prefilling');
-    // The model generates until then, and computes the early part while it would wait for the search.
+    // The early part waits for the expansion's last item, and is computed while the model would wait for the search.
     const idle = { list: [{ from: { node: 'expansion/decoding', port: 'item2', type: 'text' } }] };
     assert.deepEqual(early.inputs, { parts: { list: [{ value: LONG }] }, idle });
     assert.deepEqual(early.after, []);
@@ -221,7 +221,7 @@ describe('passes', () => {
     assert.deepEqual(prefillingSplit.apply(whole), whole);
   });
 
-  it('leave a prompt whole that waits for nothing but its own model', () => {
+  it('leave a prompt whole that is short before the wait, or waits for nothing but its own model', () => {
     const g = new Builder('whole');
     const title = g.call('title', { words: ['a'] }, 'text', () => 'x', { kind: 'aggregate' });
     const [one, other] = [g.generate('x'), g.generate('y')];
@@ -264,7 +264,7 @@ describe('passes', () => {
   it('split a prompt once for each value that comes later than the others', () => {
     const g = new Builder('twice');
     const first = slow(g, 'x');
-    // Computed once: the second wait is long enough for the texts after the first value, not for this one, too.
+    // The first 560 characters are computed in the first wait only: the second is too short for them beside the texts after the first value.
     const third = g.prefill(prompt`${'x'.repeat(560)}${first}${LONG}${first}${LONG}${slow(g, first)}${LONG}`);
     const graph = prefillingSplit.apply(g.graph({ text: { from: g.decode(third).text } }));
     assert.deepEqual(
@@ -319,7 +319,7 @@ describe('passes', () => {
     assert.deepEqual(await execute(graph, { engine: new Failing() }), { text: 'other' });
   });
 
-  it('tell how deep each node lies, a generation deeper than others', () => {
+  it('tell how deep each node lies, where a generation counts as several nodes', () => {
     assert.deepEqual(
       topologyBatching.apply(rag()).nodes.map(({ operation, depth }) => [operation.kind, depth]),
       [

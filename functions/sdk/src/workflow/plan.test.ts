@@ -14,7 +14,7 @@ interface Input {
   readonly style?: { readonly kind: string; readonly loud?: boolean };
 }
 
-/** A program whose graph depends on parts of its input, and that notes how often it was made. */
+/** A program whose graph depends on parts of its input. The result's `made` tells how often its graph was made. */
 function counted(options?: PlanOptions<Input>) {
   let made = 0;
   const body: ProgramBody<Input> = (session, input) => {
@@ -57,7 +57,7 @@ const listed = (options: PlanOptions<{ list: readonly string[] }>) => {
 };
 
 describe('plans', () => {
-  it('of the build serve each input of their structure', async () => {
+  it('of the build serve every input for which the program makes the same graph', async () => {
     const { app, made } = listed({ plans: [{ list: ['', ''] }, { list: [''] }] });
     assert.deepEqual([made(), app.plans?.count, app.plans?.faults], [2, 2, []]);
     const plain = listed({}).app;
@@ -183,7 +183,7 @@ describe('plans', () => {
     assert.equal(app.plans?.count, 3);
   });
 
-  it('keep an argument outside of conditions', async () => {
+  it('give an argument outside of a skipped branch that reads it first', async () => {
     const build = (g: Builder) => {
       const flag = g.call('flag', {}, 'flag', () => false);
       const then = () => g.generate(prompt`${g.argument('question', 'text')}`, { maxTokens: 2 });
@@ -214,7 +214,7 @@ describe('reads of an input', () => {
     }
   });
 
-  it('tell a member without a value from another one, and from none', () => {
+  it('tell a member that is undefined from a different member, and from a missing one', () => {
     const reads = new InputReads();
     const input = { style: { kind: undefined } };
     assert.deepEqual(reads.watch(input).style, input.style);

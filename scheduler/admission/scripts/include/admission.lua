@@ -7,9 +7,9 @@
 --   capacity (hash): slots, `pace` (slots that tenants with more than a few may fill), `starts` (invocations that may be admitted and not
 --     begun; as many again of tenants with few slots), `reserve` (part kept for tenants that hold little), `overcommit`, `pages:<model>`
 --     (`pages:#memory` is runtime memory in MiB, here and in every list of pages), `first` (the first model by name); a model on several
---     hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread` (how to choose a host); `apart:<runtime>`: what a
---     runtime that takes no more jobs still holds, and `leaving`, their number. Without `leaving`, a process of an earlier release has
---     written the capacity, and the keys of capacity.lua do not belong to it
+--     hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread` (how to choose a host); `apart:<runtime>` (what a
+--     runtime that takes no more jobs still holds) and `leaving` (the number of such runtimes). Without `leaving`, a process of an earlier
+--     release has written the capacity, and the sums under the keys of capacity.lua do not match it
 --   state (hash): `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), slots and
 --     `pages:<model>` (admitted), `settling` (progress of settling all tenants), `ownSlots` (value for which that settling began), `hosts`
 --     (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
@@ -44,10 +44,11 @@ local MAX_OVERTAKEN = 8
 local LOOK = 16
 -- Time charged at an invocation's start, ms; admission charges the rest when the invocation leaves.
 local LEAST_MS = 10
+-- Maximum invocations that one script admits.
 local MAX_STARTS = 256
 -- Time after which Redis forgets a tenant without waiting or admitted invocations, ms.
 local FORGET_MS = 3600000
--- An invocation that started on a GPU host's report of free memory holds that memory after this time, ms.
+-- Time from its admission, ms, within which an invocation that waited for memory may not hold its pages yet: its claim lowers earlier reports.
 local CLAIM_MS = 2000
 -- About this many tenants are settled in one step of a settling of all.
 local SETTLED_AT_ONCE = 128
@@ -81,7 +82,8 @@ local function ownPages(a, model)
   return a.pages[model] and ownOf(reservePages(a, model))
 end
 
--- Scripts read state here and in `openTenant`, change it only in `a`, and write it in `closeAdmission`.
+-- Scripts read sums and tenants here and in `openTenant`, change them only in `a`, and write them in `closeAdmission`. Sets, the ledger, the
+-- capacity and the progress of a settling change at once.
 function openAdmission(prefix, now)
   local base = prefix .. ':admission:'
   local a = {
@@ -124,7 +126,7 @@ local function queueOf(a, tenant)
   return a.prefix .. ':waiting:' .. tenant
 end
 
--- The jobs that a runtime holds (set): those that name it as their holder in `pb`.
+-- The jobs that a runtime holds (set): those whose field `pb` (BullMQ's `processedBy`) names it.
 local function heldKey(a, runtimeId)
   return a.prefix .. ':runtime:' .. runtimeId .. ':held'
 end
@@ -274,8 +276,8 @@ local function placeHead(a, tenant, record)
   tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, tenant, key, cjson.decode(record.least)) } or nil
 end
 
--- Returns the first invocation of a queue that still waits, and its record if it was read; drops all others. `known` was checked when it
--- became the head.
+-- Returns the first invocation of a queue that still waits, and its record if it was read; drops those before it, which no longer wait.
+-- `known` was checked when it became the head.
 local function headOf(a, tenant, known)
   local queue = queueOf(a, tenant)
   local id = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -291,7 +293,8 @@ local function headOf(a, tenant, known)
   return id
 end
 
--- True when the tenant's limits let its head start. A head above the page limit starts when the tenant runs nothing: its end says why.
+-- True when the tenant's limits let its head start. A head that alone exceeds the page limit starts when the tenant runs
+-- nothing: its invocation then ends with an error that names the limit.
 local function mayStart(a, tenant, limits)
   if limits.suspended or (limits.concurrency and tenant.running >= limits.concurrency) then
     return false

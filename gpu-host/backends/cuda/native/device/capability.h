@@ -12,8 +12,9 @@ namespace pie {
 
 // Kernels may begin before the previous one has ended.
 constexpr bool CHAINS_LAUNCHES = PIE_CAPABILITY >= 90;
-// Bytes of shared memory that a block may have, and that the blocks of a multiprocessor share; each block takes 1 KB more than it asks for.
+// Bytes of shared memory that a block may have.
 constexpr int SHARED_BYTES = (PIE_CAPABILITY == 80 ? 163 : PIE_CAPABILITY == 90 || PIE_CAPABILITY / 10 == 10 ? 227 : 99) << 10;
+// Bytes that the blocks of a multiprocessor share; each block takes 1 KB more than it asks for.
 constexpr int MULTIPROCESSOR_SHARED_BYTES = SHARED_BYTES + 1024;
 
 // Blocks that fit a multiprocessor beside each other, at most `most` and at least one.

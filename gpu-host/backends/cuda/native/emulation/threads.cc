@@ -288,7 +288,7 @@ void BlockRun::reportDeadlock() {
 
 unsigned char* dynamicShared() { return current->block->shared; }
 
-bool sharedIsUnset() {
+bool knowsStaticShared() {
 #if defined(__linux__) && !defined(EMULATED_SANITIZED)
   return true;
 #else

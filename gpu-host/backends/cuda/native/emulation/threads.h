@@ -43,8 +43,8 @@ void warpCollective(unsigned mask, Completion complete, void* operand, const Sit
 // Dynamic shared memory of the running block.
 unsigned char* dynamicShared();
 // True if static shared memory starts as NaN in this build and can be distinguished from other memory.
-bool sharedIsUnset();
-// Reports a fault unless these bytes are shared memory of the running block and 16-byte aligned.
+bool knowsStaticShared();
+// Reports a fault unless the address is a multiple of `bytes` and these are shared memory of the running block, as far as the build knows that.
 void wantShared(const void* address, size_t bytes, const char* what);
 
 }  // namespace emulation

@@ -159,7 +159,7 @@ TEST("rows of one step have different adapters, or none: each sequence equals it
       }
       CHECK(several.error(calls, kinds) < TOLERANCE);
     }
-    // The rows that the last layer keeps.
+    // Calls of whose rows the last layer keeps only some.
     std::vector<Call> calls = {makeCall(randomTokens(random, 9)), makeCall(randomTokens(random, 20)), makeCall(randomTokens(random, 8)),
                                makeCall(randomTokens(random, 7))};
     calls[0].outputRows = 1, calls[1].outputRows = 5, calls[2].outputRows = 3, calls[3].outputRows = 2;
@@ -167,7 +167,7 @@ TEST("rows of one step have different adapters, or none: each sequence equals it
   }
 }
 
-TEST("a graph that was captured with some adapters serves steps with others, also after these have been freed") {
+TEST("a graph that was captured with some adapters serves steps with others, also after the adapters of the capture have been freed") {
   Several several(tinyModel(26));
   Random random(10);
   const auto step = [&](const std::vector<int>& kinds) {

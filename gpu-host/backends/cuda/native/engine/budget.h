@@ -18,9 +18,9 @@ struct MemoryBudget {
   int pagesThatFit;
 };
 
-// `needFor` returns the need of a number of pages and must be monotonic. `asked`: the option's limit in bytes; 0: all `free` bytes except a spare for
-// the driver, which is a share of `total`. `reserve` bytes of it stay unused. Throws EngineError "out-of-memory", whose message lists the need and
-// how many pages would fit. Pure.
+// `needFor` returns the need of a number of pages and must be monotonic. The budget is all `free` bytes except a spare for the driver, which is a
+// share of `total`, and at most `asked` bytes unless that is 0; `reserve` bytes of the budget stay unused. Throws EngineError "out-of-memory", whose
+// message lists the need and how many pages would fit. Pure.
 MemoryBudget planMemory(const std::function<MemoryNeed(int pages)>& needFor, int pageCount, int mostPages, size_t asked, size_t reserve, size_t free,
                         size_t total);
 

@@ -237,7 +237,7 @@ class EngineOf final : public Engine {
   const EngineOptions options_;
   int multiprocessors_;
   mutable Health health_;
-  mutable std::mutex calls_;  // Held by all calls except `wait` and page moves while they queue work.
+  mutable std::mutex calls_;  // Held by every call that queues work on the computing stream, while it does.
   Cublas cublas_;
   MemoryBudget budget_{};
   // Declared before the streams' owners, so that it is freed after their work has ended.
@@ -247,7 +247,7 @@ class EngineOf final : public Engine {
   uint8_t* sideMemory_ = nullptr;
   uint8_t* staging_ = nullptr;
   std::shared_ptr<AdapterLedger> ledger_;
-  Stream loading_;  // Of adapters. A stream takes device memory, of which none may be left later.
+  Stream loading_;  // Loads adapters. Created with the engine: later there may be no memory left for a stream.
   std::unique_ptr<Steps<T>> steps_;
   std::unique_ptr<SideWork<T>> side_;
   std::unique_ptr<PageMover> pages_;

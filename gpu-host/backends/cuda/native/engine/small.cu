@@ -18,11 +18,11 @@ __global__ void gatherKernel(T* to, const T* from, const int* pick, int width) {
 }
 
 template <typename Word>
-__global__ void movePages(uint8_t* pool, uint8_t* piece, PageMove move, bool out) {
+__global__ void movePages(uint8_t* pool, uint8_t* buffer, PageMove move, bool out) {
   Word* inPool = reinterpret_cast<Word*>(pool + blockIdx.x * move.layerBytes + move.pages[blockIdx.y] * move.pieceBytes);
-  Word* inPiece = reinterpret_cast<Word*>(piece + (static_cast<size_t>(blockIdx.y) * move.layers + blockIdx.x) * move.pieceBytes);
-  Word* to = out ? inPiece : inPool;
-  const Word* from = out ? inPool : inPiece;
+  Word* inBuffer = reinterpret_cast<Word*>(buffer + (static_cast<size_t>(blockIdx.y) * move.layers + blockIdx.x) * move.pieceBytes);
+  Word* to = out ? inBuffer : inPool;
+  const Word* from = out ? inPool : inBuffer;
   for (size_t i = threadIdx.x; i < move.pieceBytes / sizeof(Word); i += blockDim.x) to[i] = from[i];
 }
 
@@ -38,12 +38,12 @@ void launchGather(T* to, const T* from, const int* pick, int count, int width, c
   if (count > 0) LAUNCH_CHAINED(gatherKernel<T>, static_cast<unsigned>(count), THREADS, 0, stream, to, from, pick, width);
 }
 
-void launchMovePages(uint8_t* pool, uint8_t* piece, const PageMove& move, bool out, cudaStream_t stream) {
+void launchMovePages(uint8_t* pool, uint8_t* buffer, const PageMove& move, bool out, cudaStream_t stream) {
   if (move.count == 0) return;
   const dim3 blocks(move.layers, move.count);
   const bool wide = move.layerBytes % sizeof(uint4) == 0 && move.pieceBytes % sizeof(uint4) == 0;
-  if (wide) LAUNCH(movePages<uint4>, blocks, THREADS, 0, stream, pool, piece, move, out);
-  else LAUNCH(movePages<uint32_t>, blocks, THREADS, 0, stream, pool, piece, move, out);
+  if (wide) LAUNCH(movePages<uint4>, blocks, THREADS, 0, stream, pool, buffer, move, out);
+  else LAUNCH(movePages<uint32_t>, blocks, THREADS, 0, stream, pool, buffer, move, out);
 }
 
 void launchScale(float* values, float factor, size_t count, cudaStream_t stream) {

@@ -8,7 +8,7 @@ namespace pie {
 template <typename T>
 void launchGather(T* to, const T* from, const int* pick, int count, int width, cudaStream_t stream);
 
-// Moves some pages of all layers between the pool and one contiguous buffer, in which a page's layers are adjacent.
+// Pages to move, of all layers, between the pool and one contiguous buffer, in which a page's layers are adjacent.
 struct PageMove {
   static constexpr int MOST = 64;
   int pages[MOST];
@@ -17,7 +17,8 @@ struct PageMove {
   size_t layerBytes;  // Of the pool.
   size_t pieceBytes;  // Of a page in one layer; both multiples of 4.
 };
-void launchMovePages(uint8_t* pool, uint8_t* piece, const PageMove& move, bool out, cudaStream_t stream);
+// `out`: from the pool to the buffer; otherwise back.
+void launchMovePages(uint8_t* pool, uint8_t* buffer, const PageMove& move, bool out, cudaStream_t stream);
 
 // values[i] *= factor
 void launchScale(float* values, float factor, size_t count, cudaStream_t stream);

@@ -9,7 +9,7 @@ using testing::Random;
 
 namespace {
 
-// A group of `count` decoding sequences: the first has `context` slots, the others begin with its first `shared` ones.
+// A group of `count` decoding sequences with contexts of `shared` + `own` to `shared` + `own` + 2 slots, which begin with the same `shared` slots.
 void addGroup(std::vector<Ask>& asks, int count, int shared, int own) {
   const int leader = static_cast<int>(asks.size());
   for (int i = 0; i < count; i++) asks.push_back({shared + own + i % 3, 1, Mask::Causal, false, leader, i == 0 ? 0 : shared});
@@ -20,7 +20,7 @@ std::vector<Ask> group(int count, int shared, int own) {
   return asks;
 }
 
-// Sequences that items read together, counted once for each of the items of one KV head.
+// The number of sequences of each shared item, summed over the items of KV head 0.
 int sharedRows(const AttentionPlan& plan, int group) {
   int rows = 0;
   for (const AttentionItem& item : plan.items) rows += item.merge == ATTENTION_SHARED && item.kvHead == 0 ? item.rows / group : 0;
@@ -37,7 +37,7 @@ void checkShared(Random& random, int kvHeads, int queries, int headDim, const st
   CHECK_CLOSE(worstRow(run.result(), oracle(step).out, headDim), 0, BOUND<T>);
 }
 
-// Two groups, one of them in two halves that share more, sequences alone, prompts and masks.
+// Two groups, the second with a group inside it that shares more; sequences alone, prompts and masks.
 std::vector<Ask> mixed() {
   std::vector<Ask> asks = {{70, 1}, {600, 1, Mask::Window}, {0, 30}};
   addGroup(asks, 6, 400, 0);
@@ -74,8 +74,9 @@ TEST("shared attention: lengths around the edges of tiles and pages") {
     checkShared(random, 1, 4, 64, group(16, shared, 0), true);
     checkShared<bf16, float8>(random, 1, 4, 64, group(16, shared, 63), true);
   }
-  // The shared slots are the whole context: a sequence has only its own input to itself.
+  // A sequence alone shares nothing.
   checkShared(random, 1, 4, 128, std::vector<Ask>(1, {256, 1}), false);
+  // The shared slots are the whole context: a sequence has only its own input to itself.
   std::vector<Ask> same(12, {256, 1, Mask::Causal, false, 0, 256});
   same[0].shared = 0;
   checkShared(random, 1, 4, 128, same, true);

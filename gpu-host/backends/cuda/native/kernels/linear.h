@@ -41,7 +41,7 @@ struct LinearTuning {
 
 // Device memory and libraries for products; the engine creates one per stream.
 struct LinearContext {
-  float* workspace = nullptr;  // Partial sums of split products, behind counters: zero before the first product, and every product leaves them zero.
+  float* workspace = nullptr;  // Counters, zero before the first product and after each, then partial sums of split products.
   size_t workspaceBytes = 0;
   int multiprocessors = 132;
   double memoryRate = 3.0e12;  // Of device memory, in bytes per second; an H100's unless set (deviceMemoryRate).
@@ -49,8 +49,8 @@ struct LinearContext {
   LinearTuning tuning;
 };
 
-// The rate of a large copy in a device's memory, in bytes per second: nine tenths of clock times width, or an H100's rate if the driver does not know
-// them.
+// The rate of a large copy in a device's memory, in bytes per second: nine tenths of the peak (two transfers of the bus width a clock), or an H100's
+// rate if the driver does not know clock and width.
 double deviceMemoryRate(int device);
 
 // Bytes of workspace that suffice for the fastest layout of every product of up to `maxRows` rows.

@@ -40,7 +40,7 @@ struct alignas(16) LowRankTask {
   int count;
 };
 
-// The rows of a step that have adapters, on the device; for products that alternate, all rows. Launches read the number of tasks there, so that a
+// The rows of a step that have adapters, on the device; all rows if the projections alternate (LowRankProduct::alternating). Launches read the number of tasks there, so that a
 // captured graph serves all steps of its shape.
 struct LowRankTables {
   const int* taskCount = nullptr;
