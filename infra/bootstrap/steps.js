@@ -117,7 +117,7 @@ const LIGHT_RUNTIME = [
  */
 const FUNCTIONS_A_TO_K = {
   title: 'Tests of the functions, A to K, of the library, and of old components',
-  minutes: LONGER * 15,
+  minutes: LONGER * 25,
   args: SHARED,
   files: [
     'functions/*.test.ts',
@@ -146,7 +146,7 @@ const SCHEDULER = {
 /** @type {Step} */
 const FUNCTIONS_L_TO_Z = {
   title: 'Tests of the functions, L to Z, and tests that share their platform',
-  minutes: LONGER * 15,
+  minutes: LONGER * 25,
   args: SHARED,
   files: ['functions/@([l-r]*|[t-z]*|s[!d]*)/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
 };
