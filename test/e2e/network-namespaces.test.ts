@@ -72,7 +72,7 @@ describe('machines on a network', { skip: Network.missing() }, () => {
     const hosts = Object.keys(SHAPE).filter((name) => SHAPE[name] === 'gpu-host');
     for (const host of hosts) network.mute(host, runner);
     try {
-      // Whether or not its next step reaches the host, no answer comes back.
+      // The inferlet's next step may still reach the host, but no answer comes back.
       await held.goOn();
       assert.deepEqual(ends(await held.ended), ['device-lost']);
       await succeeds();

@@ -71,7 +71,10 @@ test('bench.py records answers that are no JSON as errors, and gives up after fi
     const harness = join(folder, 'harness');
     await writeFile(harness, BROKEN, { mode: 0o755 });
     const args = ['--harness', harness, '--out', folder, '--no-peer', '--toy'];
-    const { status } = spawnSync(PYTHON, [join(import.meta.dirname, 'bench.py'), ...args], { stdio: 'ignore' });
+    const { status } = spawnSync(PYTHON, [join(import.meta.dirname, 'bench.py'), ...args], {
+      stdio: 'ignore',
+      timeout: 120_000,
+    });
     const { records } = JSON.parse(await readFile(join(folder, 'results.json'), 'utf8'));
     assert.deepEqual([status, records.length], [1, 5]);
     for (const { error } of records) assert.match(error, /JSONDecodeError/);
