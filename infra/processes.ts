@@ -128,11 +128,14 @@ export function privateRedis(config: Config, { socket, maxMemoryMb }: RedisSetti
   return redisServer(settings, config, READY_TIMEOUT_MS + maxMemoryMb * LOG_READY_MS_PER_MB);
 }
 
-/** A Redis that serves the file `snapshot.rdb` of a directory at a unix socket in that directory, and writes nothing. */
-export function snapshotRedis(directory: string): { readonly spec: ChildSpec; readonly redis: RedisSettings } {
-  const redis: RedisSettings = { kind: 'external', url: `unix:${path.join(directory, 'redis.sock')}` };
+/** A Redis that serves the file `snapshot.rdb` of a directory at a unix socket, and writes nothing. */
+export function snapshotRedis(
+  directory: string,
+  socket: string,
+): { readonly spec: ChildSpec; readonly redis: RedisSettings } {
+  const redis: RedisSettings = { kind: 'private', socket, maxMemoryMb: 0 };
   const settings = {
-    ...{ port: '0', unixsocket: path.join(directory, 'redis.sock'), unixsocketperm: '700' },
+    ...{ port: '0', unixsocket: socket, unixsocketperm: '700' },
     ...{ dir: directory, dbfilename: 'snapshot.rdb', appendonly: 'no', save: '', daemonize: 'no' },
   };
   return { spec: redisServer(settings, { redis }, SNAPSHOT_READY_TIMEOUT_MS), redis };

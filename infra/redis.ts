@@ -23,8 +23,10 @@ export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOpti
   };
   if (config.redis.kind === 'private') return { path: config.redis.socket, ...common };
   const { ca } = config.redis;
+  // A path is taken as it is: a URL parser would encode its spaces and end it at a `#`.
+  const [, socket] = /^unix:(?:\/\/)?(.*)$/s.exec(config.redis.url) ?? [];
+  if (socket !== undefined) return { path: socket, ...common };
   const url = new URL(config.redis.url);
-  if (url.protocol === 'unix:') return { path: url.pathname, ...common };
   return {
     host: url.hostname.replace(/^\[|\]$/g, ''),
     port: url.port === '' ? 6379 : Number(url.port),

@@ -15,7 +15,7 @@ describe('advanced-rag', () => {
     });
   }
 
-  it('answers from as many passages as it should, also with fewer candidates', async () => {
+  it('answers from topK passages even when candidates is less than topK', async () => {
     const few = { queries: 1, candidates: 1, topK: 3 };
     const { found } = await samePasses('advanced-rag', { ...input, ...few });
     assert.equal(found.length, 3);

@@ -54,7 +54,7 @@ describe('beam-search', () => {
     const expected = all.sort((a, b) => b.logProbability - a.logProbability).slice(0, 64);
     await modelStats(platform, { reset: true });
     same(await search({ beams: 64, maxTokens: 3 }), expected, ({ logProbability }) => logProbability);
-    // The prompt and each of the 1 + 6 + 36 continued texts are computed once, many at a time on any machine.
+    // Computed once each: the prompt without its last token, and the last token of the 1 + 6 + 36 texts that are continued.
     const stats = await modelStats(platform);
     assert.equal(
       stats.batchSizes.reduce((sum, batches, size) => sum + batches * size, 0),

@@ -28,7 +28,7 @@ describe('chat-completion', () => {
   it('answers each turn like the reference, and computes no token twice', async () => {
     const messages = [{ role: 'user', content: QUESTION }];
     await countersOf(CHAT, { reset: true });
-    // Without a model: the platform's first one cannot chat.
+    // The input names no model: the function must choose one that can chat, which the platform's first model cannot.
     const { output, text } = await talk({ messages, talk: true, temperature: 0, maxTokens: MAX_TOKENS }, SECOND);
     const { tokens: computed } = await countersOf(CHAT);
 
@@ -83,7 +83,7 @@ describe('chat-completion', () => {
     return tokenizer.decode(answer);
   }
 
-  /** Invokes the function, sends one further message, and closes the session. */
+  /** Invokes the function, sends the further messages, and closes the session. */
   async function talk(
     input: object,
     ...more: readonly string[]

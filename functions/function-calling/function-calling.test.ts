@@ -12,7 +12,7 @@ const of = (...names: string[]) => ({
 const AFTER = 'I wait for both of them and count the sheep on the hill';
 const SCRIPT = [`\nconvert(unit="F")\nweather(city="Rome")\n${AFTER}`, ' It is 70 degrees.'];
 
-/** Invokes with a task of its own wording, so that the prefix cache finds no other prompt's prefix. */
+/** Invokes with this wording in the first tool's description: calls with another wording share no specification in the prefix cache. */
 async function ask(
   server: ToolServer,
   wording: string,
@@ -136,7 +136,7 @@ describe('function-calling', () => {
     assert.equal(whole.answer, plain.answer);
     assert.ok(whole.hidden > 8 && whole.hidden < whole.specTokens);
     assert.notEqual(whole.entropy, eager.entropy);
-    // The filled-in text is computed in two steps, before and after the mask, but no token twice.
+    // The tools' results are computed in two steps, before and after the mask, but no token twice.
     assert.equal(whole.computed, second.computed);
 
     for (const [name, { prefilled, hidden, wallMs }] of Object.entries({ plain, first, second, eager, whole })) {

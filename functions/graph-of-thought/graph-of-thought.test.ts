@@ -20,13 +20,13 @@ const sorted = (text: string) =>
     .split(' ')
     .sort((a, b) => Number(a) - Number(b));
 
-/** Number of ordered neighbours, out of ten. */
+/** Share of neighbours that are in order, from 0 to 10. */
 function score(numbers: readonly string[]): number {
   const right = numbers.slice(1).filter((number, i) => Number(numbers[i]) < Number(number)).length;
   return Math.round((10 * right) / (numbers.length - 1));
 }
 
-/** The replies of a model that is right once, and at first wrong when it merges four. */
+/** Three replies to an operation, one of them right. When all four parts are merged, none is right until `Improve`. */
 function operate(kind: string, given: string): Operation {
   const right = sorted(given);
   const attempts =
@@ -63,8 +63,8 @@ describe('graph-of-thought', () => {
     const asked = ({ kind, given }: Operation) => count.more(`${kind}: ${given}\nResult:`);
     const said = ({ thoughts }: Operation) =>
       thoughts.map(({ text, score }) => count.more(` ${text}\n`, JUDGE, ` ${score}\n`));
-    // Each thought of an operation computes the operation's last token, and of each thought all tokens but the last are
-    // computed.
+    // Each operation computes the task's last token again, and each thought its operation's last one and all of its own but
+    // its last.
     const own = operations.map((operation) => asked(operation) - 1 + sum(said(operation)));
     assert.equal(stats.tokens, task - 1 + sum(own) + operations.length);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);

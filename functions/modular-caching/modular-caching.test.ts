@@ -30,7 +30,7 @@ interface Row {
   readonly logProbabilities: readonly number[];
 }
 
-/** Kullback–Leibler divergence of `other` from `full`, in nats, over the most probable tokens of `full`. */
+/** Kullback–Leibler divergence D(`full` ‖ `other`), in nats, over the most probable tokens of `full`. */
 function divergence(full: Row, other: Row): number {
   const least = Math.min(...other.logProbabilities);
   const found = new Map(other.tokens.map((token, i) => [token, other.logProbabilities[i]!]));

@@ -18,7 +18,7 @@ export interface Conversation {
 /** A part of an answer, as it is generated. */
 export type Part =
   | ({ readonly kind: 'text' } & Piece)
-  /** Text that the platform has already sent, in the frame of the options. */
+  /** Text that the platform has already sent to the client, in the message frame `frame` of the options. */
   | { readonly kind: 'piped'; readonly text: string }
   | { readonly kind: 'call'; readonly index: number; readonly name: string }
   | { readonly kind: 'arguments'; readonly index: number; readonly text: string }
@@ -35,7 +35,7 @@ export interface Answer {
   readonly calls: readonly Call[];
   readonly logs: readonly PlacedLog[];
   readonly finish: 'stop' | 'length' | 'tool_calls';
-  /** Tokens of the answer, the frames of its calls included, an end token excluded. Never above the request's limit. */
+  /** Tokens of the answer, the template's text around its calls included, an end token excluded. Never above the request's limit. */
   readonly tokens: number;
 }
 
@@ -102,8 +102,10 @@ class Turn {
     for (;;) {
       const from = this.#ctx.length;
       const said = await this.#say(stops);
-      const calls = said.stoppedBy === (markerToken ?? marker);
-      if (!calls) return this.#calls.length > 0 && said.reason !== 'max-tokens' ? 'tool_calls' : finishOf(said.reason);
+      const beginsCall = said.stoppedBy === (markerToken ?? marker);
+      if (!beginsCall) {
+        return this.#calls.length > 0 && said.reason !== 'max-tokens' ? 'tool_calls' : finishOf(said.reason);
+      }
       // Replace the model's beginning of the call by the template's.
       this.#ctx.truncate(from);
       if (said.text.trim() !== '') this.#ctx.fill(said.text.trimEnd());
@@ -147,7 +149,7 @@ class Turn {
     const index = this.#calls.length;
     const [only = ''] = names;
     let name = only;
-    if (!this.#frame(names.length === 1 ? open + name + middle : open)) return 'length';
+    if (!this.#fillTemplate(names.length === 1 ? open + name + middle : open)) return 'length';
     if (names.length > 1) {
       // Include the character after the name, so that a name cannot match the beginning of a longer one.
       const border = middle.slice(0, 1);
@@ -155,7 +157,7 @@ class Turn {
       const chosen = await this.#silently({ constraint: regex(pattern) });
       if (finishOf(chosen.reason) === 'length') return 'length';
       name = chosen.text.slice(0, chosen.text.length - border.length);
-      if (!this.#frame(middle.slice(border.length))) return 'length';
+      if (!this.#fillTemplate(middle.slice(border.length))) return 'length';
     }
     const tool = tools.find((candidate) => candidate.name === name);
     if (!tool) throw new RequestError(`The model called "${name}", which is not a tool.`, 'tools');
@@ -165,11 +167,11 @@ class Turn {
     this.#calls.push({ name, arguments: args.text });
     if (finishOf(args.reason) === 'length') return 'length';
     await this.#emit({ kind: 'called', index });
-    return this.#frame(close) ? 'tool_calls' : 'length';
+    return this.#fillTemplate(close) ? 'tool_calls' : 'length';
   }
 
   /** Writes the template's text around the parts of a call. @returns false when there is no room for it */
-  #frame(text: string): boolean {
+  #fillTemplate(text: string): boolean {
     const before = this.#ctx.length;
     try {
       this.#ctx.fill(text, { special: true });

@@ -3,7 +3,8 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { InvocationError, startPlatform, type TestPlatform } from './testing.ts';
+import { TestPlatform as TestGateway } from '../testing/platform.ts';
+import { InvocationError, startPlatform, TestInferlet, type TestPlatform } from './testing.ts';
 
 const TALKER = `import { receive, send } from 'pie:inferlet/session@0.1.0';
 export async function run(text) {
@@ -44,6 +45,26 @@ describe('pie/testing', () => {
       ['about to talk'],
     );
     assert.equal(typeof run.usage.cpuMs, 'number');
+  });
+
+  it('returns the messages of the last attempt, and those before a question', async () => {
+    const gateway = await TestGateway.start();
+    try {
+      await gateway.register({ name: 'restarted', restartable: true });
+      const running = new TestInferlet(gateway.client(), 'restarted').invoke();
+      const id = await gateway.submitted('restarted');
+      const first = await gateway.attempt(id);
+      await first.start();
+      await first.say('a', 'b');
+      await first.giveUp('runtime-lost', {});
+      const second = await gateway.attempt(id);
+      await second.start(2);
+      await second.say('a', 'b', 'c');
+      await second.succeed(null);
+      assert.deepEqual((await running).messages, ['a', 'b', 'c']);
+    } finally {
+      await gateway.stop();
+    }
   });
 
   it('throws the error that ended the inferlet', async () => {

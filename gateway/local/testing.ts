@@ -131,7 +131,11 @@ export class TestInferlet {
     const talking = this.#say(stream.id, send, signal).catch((error: unknown) => unsent.abort(error));
     const messages: string[] = [];
     const logs: { level: string; message: string }[] = [];
+    let kept = 0;
     for await (const event of stream) {
+      // A new attempt takes back the messages of the earlier one, unless that ended with a question.
+      if (event.event === 'start') messages.length = kept;
+      if (event.event === 'question') kept = messages.length;
       if (event.event === 'log') logs.push(event.data);
       if (event.event === 'message' && 'text' in event.data) {
         messages.push(event.data.text);

@@ -1,5 +1,6 @@
 import { heaviest, LIVE } from '#scheduler/functions/aliases.ts';
 import { differences } from '#scheduler/functions/differences.ts';
+import { ownersFor } from '#scheduler/functions/functions.ts';
 import { grantsInWords } from '#scheduler/functions/grants-text.ts';
 import { FUNCTION_NAME, type Manifest, parseManifest } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
@@ -140,8 +141,9 @@ export class NodeFunctions {
       requireOwn(principal, name);
       const { removals, audit, schedules } = this.#scheduler;
       const left = await removals.removeFunction(principal.tenant, name, now);
-      // An earlier try may have removed the function and broken off before its schedules.
-      await schedules.removeOf(principal.tenant, name);
+      // An earlier try may have removed the function and broken off before its schedules. Schedules of a name that the platform's function
+      // keeps go on with that one.
+      if (ownersFor(principal.tenant, name).length === 1) await schedules.removeOf(principal.tenant, name);
       if (left !== null) await audit.record(principal.keyId, principal.tenant, 'function.remove', name, { now });
       return left;
     });

@@ -165,6 +165,18 @@ describe('schedules', () => {
     );
   });
 
+  it('of a function that the platform shares outlive the removal of a function of that name', async () => {
+    await platform.register({ name: 'rerank' });
+    const other = platform.client(await platform.key(['admin'], 'sharing'));
+    const listed = async () => (await other.schedules.list()).map(({ name }) => name);
+    await other.schedules.put('nightly', { function: 'rerank', cron: '0 3 * * *' });
+    await assert.rejects(other.removeFunction('rerank'), /There is no function/);
+    assert.deepEqual(await listed(), ['nightly']);
+    await platform.register({ name: 'rerank' }, 'sharing');
+    await other.removeFunction('rerank');
+    assert.deepEqual(await listed(), ['nightly']);
+  });
+
   it('have the job scheduler of their entry after two changes at once', async () => {
     await platform.register({ name: 'twice' }, 'hasty');
     const { store, quotas, schedules } = platform.scheduler;

@@ -352,6 +352,17 @@ describe('event log', () => {
     assert.deepEqual(await reader.logs.newest('default', 'talker', { before: lines[2]?.cursor, limit: 1 }), [lines[1]]);
   });
 
+  test('a reader that leaves ends, although lines arrive faster than it reads', async (t) => {
+    const line = { cursor: '1-0', function: 'busy', invocation: 'i', seq: 1, at: 1, event: 'log' as const, data: '{}' };
+    // A log that is never read to its end.
+    const read = t.mock.method(reader.logs, 'oldest', async () => Array.from({ length: 64 }, () => line));
+    const abort = new AbortController();
+    for await (const _ of reader.logs.follow('default', async () => ['busy'], new Map(), abort.signal)) {
+      abort.abort();
+      assert.equal(read.mock.callCount(), 1, 'it reads on');
+    }
+  });
+
   test('an idle reader of many logs looks at some of them in turn, since wake-ups can be lost', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const names = Array.from({ length: 40 }, (_, i) => `idle-${i}`);

@@ -105,6 +105,8 @@ export class FunctionLogs {
         const leftMs = () => Math.max(0, until - performance.now());
         do {
           for (const name of changed) {
+            // New lines may arrive faster than this loop reads them.
+            if (signal.aborted) return;
             changed.delete(name);
             const lines = await this.oldest(tenant, name, { after: cursors.get(name), limit: READ_COUNT });
             waiting?.read(lines);

@@ -61,8 +61,8 @@ export const constrained: Bench = {
   name: 'constrained',
   summary: 'device steps and time of JSON of a fixed schema, with and without jumps over forced tokens',
   help: `One inferlet generates ${TEXTS} greedy texts under a JSON schema, one after the other, in four ways: jumps over forced tokens in runs
-(run) and step by step (jump), and steps without jumps, with a mask that allows only the next forced token (oracle) or with the mask of the
-grammar (step). The baseline is the oracle. A round runs all ways, which take turns in going first; one more round before warms all. Time is by
+(run) and step by step (jump), and steps without jumps, which need no mask for a forced token (oracle) or take the mask of the grammar for all
+(step). The baseline is the oracle. A round runs all ways, which take turns in going first; one more round before warms all. Time is by
 the inferlet's clock.`,
   quick: `${QUICK.length} of ${Object.keys(CASES).length} schemas (${QUICK.join(' and ')}), and ${QUICK_TEXTS} texts instead of ${TEXTS}.`,
   async run({ repetitions, quick, progress }) {
@@ -117,7 +117,7 @@ the inferlet's clock.`,
       ]),
       notes: [
         'on lines: the example in the prompt is printed on lines. compact: the grammar allows no whitespace.',
-        'jump: forced tokens are appended and computed with the next sampled token. run: the same, and the runtime decodes ahead of the inferlet. oracle: a step a token, with a mask that allows the forced token only. step: a step a token, with the mask of the grammar.',
+        'jump: forced tokens are appended and computed with the next sampled token. run: the same, and the runtime decodes ahead of the inferlet. oracle: a step a token; the forced token replaces the one that is sampled without a mask. step: a step a token, with the mask of the grammar.',
         `tokens, steps: of one text of ${texts}. Steps are the batches of the GPU host. fewer, faster: the oracle's over this way's, within the round.`,
         "The grammar's mask allows several spellings of a forced text, so `step` may write other tokens, and with them another text.",
       ],

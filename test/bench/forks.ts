@@ -21,7 +21,7 @@ interface Round {
   readonly meanBatch: number;
 }
 
-/** Eight forks of one inferlet under `Promise.all` against one. */
+/** Eight forks of a context within one inferlet, generated under `Promise.all`, against one fork. */
 export const forks: Bench = {
   name: 'forks',
   summary: `${FORKS} forks of a context within one inferlet, against one`,

@@ -38,7 +38,8 @@ interface Round {
 export const idle: Bench = {
   name: 'idle',
   summary: 'memory, CPU and wake-ups of every process of the idle platform, and its Redis commands',
-  help: `Starts the platform with both bundled models, the first bundled functions and one spare sandbox, and invokes nothing. Reads the
+  help: `Starts the platform with both bundled models, the bundled functions that it deploys before it serves, and one spare
+sandbox, and invokes nothing. Reads the
 proportional memory of every process right after the start and ${SETTLE_MS / 1000} s later, then counts CPU time, wake-ups and Redis commands for
 ${WINDOW_MS / 1000} s. A round is one platform. There is no baseline; the aim is ${AIM_GB} GB for all processes, and as few wake-ups as possible.`,
   quick: `It settles for ${QUICK_SETTLE_MS / 1000} s instead of ${SETTLE_MS / 1000}, and counts for ${QUICK_WINDOW_MS / 1000} s instead of ${WINDOW_MS / 1000}.`,

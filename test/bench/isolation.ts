@@ -66,7 +66,7 @@ const DISTURBANCES: readonly Disturbance[] = [
 
 const QUICK: readonly string[] = ['spin', 'flood'];
 
-/** Functions of the other tenant, one for each kind of disturbance. */
+/** Functions of the other tenant: the same code with different limits. */
 const FUNCTIONS = [
   ['hostile', { cpuMs: 1000, memoryMb: 32 }],
   ['spinner', { cpuMs: 30_000, memoryMb: 32 }],
@@ -126,7 +126,7 @@ left behind has ended. Each repetition has its own ratio.`,
         notes: [
           `A round is ${STREAMS} streams of ${TOKENS} tokens, about a second; the first begins together with the disturbance.`,
           'Each disturbance is compared with the mean of two undisturbed rounds before it and two after it.',
-          `One that fails at once is invoked again ${PAUSE_MS} ms after; launching it is part of what its neighbours feel.`,
+          `A single misbehaving inferlet is invoked again ${PAUSE_MS} ms after it has failed; launching it is part of what its neighbours feel.`,
         ],
         data: results,
       };

@@ -30,7 +30,7 @@ interface Costs {
 interface Invoked {
   readonly cpuMs: number;
   readonly elapsedMs: number;
-  /** Calls of the guest. */
+  /** Host calls of the guest. */
   readonly calls: number;
   /** Batches of the device. They vary by one or two, because the device computes tokens ahead of a stop. */
   readonly steps: number;
@@ -43,8 +43,8 @@ export const plans: Bench = {
   name: 'plans',
   summary: "the optimiser's share of a query with and without a plan, and traced programs over interpreted ones",
   help: `One guest contains all applications. It runs ${QUERIES} queries of each, every one on its own input. Then it makes the graph of a query,
-applies all passes and finds its plan many times, and divides the time by their number, because its clock counts in milliseconds. Shares are of
-the median query. Each program then runs as a function, traced and interpreted. A round runs both on one input; they take turns in going first,
+applies all passes and finds its plan, each many times, and reports the mean time, because its clock counts in milliseconds. Shares are of the
+median query. Each program then runs as a function, traced and interpreted. A round runs both on one input; they take turns in going first,
 because the second one finds the prefix computed. CPU is the metered CPU time of the guest. Each repetition has two rounds.`,
   quick: `${QUICK_APPLICATIONS.length} of ${APPLICATIONS.length} applications (${QUICK_APPLICATIONS.join(', ')}), whose graphs the guest makes ${QUICK_TIMES} times instead of ${TIMES}.`,
   async run({ repetitions, quick, progress }) {
@@ -62,7 +62,7 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
     let query = 0;
     const shares: number[] = [];
     const planShares: number[] = [];
-    const compared = { rounds: 0, others: 0, moreCalls: 0, moreSteps: 0 };
+    const compared = { rounds: 0, otherResults: 0, moreCalls: 0, moreSteps: 0 };
     for (const name of applications) {
       const inputs = Array.from({ length: QUERIES }, () => inputOf(name, query++));
       const costs = (await call(platform, 'plans', { name, inputs, times })) as Costs;
@@ -86,7 +86,7 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
       if (costs.planMs !== undefined) planShares.push(costs.planMs / queryMs);
       for (const [traced, interpreted] of rounds) {
         compared.rounds++;
-        if (traced.output !== interpreted.output) compared.others++;
+        if (traced.output !== interpreted.output) compared.otherResults++;
         if (traced.calls > interpreted.calls) compared.moreCalls++;
         if (traced.steps > interpreted.steps) compared.moreSteps++;
       }
@@ -102,9 +102,9 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
       rows,
       notes: [
         `Making and passes take ${percent(Math.max(...shares))} of a query at most (aim 3), finding a plan ${percent(Math.max(...planShares))} (aim 0.5).`,
-        `In ${compared.rounds} rounds of programs run both ways, the traced one had ${compared.others} times another result, ${compared.moreCalls} times more calls and ${compared.moreSteps} times more device steps (aim 0).`,
+        `In ${compared.rounds} rounds of programs run both ways, the traced run had a different result in ${compared.otherResults}, more calls in ${compared.moreCalls} and more device steps in ${compared.moreSteps} (aim: 0 of each).`,
         'Time, calls and steps: traced over interpreted, median (min–max) of the ratios within a round.',
-        'Calls are all those of the guest; a traced node tells its place in the graph with one of them, for batching by topology.',
+        "Calls: all host calls of the guest. They include one for each traced node, which gives the node's depth in the graph for batching by topology.",
         'A device step is a batch. Their number varies by one or two, because the device computes tokens ahead of a stop.',
         'CPU a node: CPU time of the whole invocation divided by the nodes of the graph; first traced, then interpreted.',
       ],

@@ -8,7 +8,7 @@ import { randomShape, type Shape } from './shapes.ts';
 import { formatSpread, spread } from './statistics.ts';
 
 const CONTEXT = 2048;
-/** Enough pages for the requests that a workload sends at once, without a common page. A tenant alone may save a quarter of them. */
+/** Enough pages for the requests that a workload sends at once, even if they share none. Saved prefixes may take a quarter of them. */
 const PAGES = 1536;
 
 const CACHED = 'cached';
@@ -77,7 +77,7 @@ export async function measureShapes(
   });
 }
 
-/** Cells of a row of each workload and figure: off, automatic, program, and what the off mode has over both others. */
+/** A row for each workload and figure: title, automatic, off, ratio of off to automatic, program, ratio of off to program. */
 export function shapeRows(rows: readonly ShapeRow[]): string[][] {
   const figures = [
     { title: 'tokens computed', of: ({ computed }: Sample) => computed, digits: 0 },

@@ -171,9 +171,9 @@ function report(
     notes: [
       `Goodput: requests a second within the SLO of the round: first token within ${limits.map(({ firstMs }) => format(firstMs, 0)).join(', ')} ms and ${limits.map(({ tokenMs }) => format(tokenMs, 1)).join(', ')} ms a later token, ${SLO.first} and ${SLO.token} times those of the faster side without load.`,
       `Without load, ms to the first token and a later one: ${SIDES.map((side) => `${side} ${aloneOf(limits, side, 'firstMs')} and ${aloneOf(limits, side, 'tokenMs')}`).join('; ')}. A ratio is missing where node-llama-cpp has no goodput.`,
-      `Mean lengths: ${format(mean(typical.map(({ prompt }) => prompt.length)), 0)} tokens of prompt, ${format(mean(typical.map(({ output }) => output)), 0)} of output. "Token": the mean of the tokens after the first of a request.`,
-      'Beyond its capacity a side answers ever later: its times grow with the number of requests, which ends the load.',
-      `node-llama-cpp: ${threads} threads, the faster number, and ${SEQUENCES} sequences. It sends token ids, the platform text and then all ids.`,
+      `Mean lengths of ${typical.length} requests drawn as those of a round are: ${format(mean(typical.map(({ prompt }) => prompt.length)), 0)} tokens of prompt, ${format(mean(typical.map(({ output }) => output)), 0)} of output. "Token": the mean of the tokens after the first of a request.`,
+      'Beyond its capacity a side answers ever later, so its times also depend on the number of requests in a round.',
+      `node-llama-cpp: ${threads} threads, the faster number, and ${SEQUENCES} sequences. It sends the id of each token; the platform sends text, and all ids at the end.`,
     ],
     data: { limits, runs },
   };

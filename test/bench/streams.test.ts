@@ -17,7 +17,7 @@ describe('streams of benchmarks', () => {
     assert.deepEqual({ text, tokens }, { text: 'Tim', tokens: 1 });
   });
 
-  it('skip them in a completion, and refuse one that broke off', async () => {
+  it('skip the heartbeats of a completion, and refuse a completion that broke off', async () => {
     const piece = 'data: {"choices":[{"text":"Tim","token_ids":[5],"finish_reason":null}]}\n\n';
     const server = createServer((request, response) =>
       response.end(`${HEARTBEAT}${piece}${request.url === '/whole' ? `${HEARTBEAT}data: [DONE]\n\n` : ''}`),

@@ -18,7 +18,7 @@ import {
 import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './workflow/engines.ts';
 
 const AT_ONCE = [1, 16];
-/** Queries at once on the cores of this machine, which compute one query for long. */
+/** Queries at once on the cores of this machine: fewer, because all queries share the cores. */
 const AT_ONCE_ON_CORES = [1, 4];
 /** Cases of a quick run, on paced engines: one whose components wait, and one whose queries are batched. */
 const QUICK = [
@@ -27,7 +27,7 @@ const QUICK = [
 ] as const;
 /** Queries at once that warm up each application. */
 const WARM_UP = 2;
-/** Rounds for each five repetitions: an even number, so that all ways go first equally often. A round takes about eight minutes. */
+/** Rounds for every five repetitions: an even number, so that of any two ways each goes before the other equally often. A round takes minutes. */
 const ROUNDS = 2;
 const REPETITIONS_OF_ROUNDS = 5;
 /** Rounds on the cores of this machine for each round on paced engines: queries on the cores are short, and their times differ more. */
@@ -53,15 +53,16 @@ interface Row {
 export const workflow: Bench = {
   name: 'workflow',
   summary:
-    'workflows with all passes and with each alone, over the same component by component; batching by topology over first come',
-  help: `Runs each application component by component (LlamaDist in the Ayo paper), with components at once that do not read from each other
-(LlamaDistPC), with all passes and with each pass alone; one query and ${Math.max(...AT_ONCE)} queries at once. Times are from the request to the
+    'workflows with all passes and with each alone, compared with one component at a time; batching by topology compared with first come, first served',
+  help: `Runs each application component by component (LlamaDist in the Ayo paper), with independent components at once (LlamaDistPC), with
+all passes and, on paced engines, with each pass alone; one query and ${Math.max(...AT_ONCE)} queries at once. Times are from the request to the
 outcome at the HTTP client, the mean of the queries. First on engines paced by latency profiles (${PACED.description}), then on real ones
 (${CORES.description}). A search of the search engine takes ${SEARCH_MS} ms. All ways answer the same queries; the prefix cache is off, so that
 none finds the work of another. ${MIXED} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other
 passes, on engines (${CROWDED.description}) whose model takes ${CROWDED.sequences} sequences a batch: without a bound no call waits for a place.
-There are ${ROUNDS} rounds for every ${REPETITIONS_OF_ROUNDS} repetitions; a round runs all ways, every other one backwards.`,
-  quick: `${QUICK.map(({ application, atOnce }) => `${application} at ${atOnce} at once`).join(' and ')}, on paced engines, with all passes: without the passes alone, the cores, the mixed queries and the cost of the optimiser, which \`plans\` has.`,
+There are ${ROUNDS} rounds for every ${REPETITIONS_OF_ROUNDS} repetitions, and ${ROUNDS_ON_CORES} times as many on the cores, with at most
+${Math.max(...AT_ONCE_ON_CORES)} queries at once; a round runs all ways, every other one backwards.`,
+  quick: `${QUICK.map(({ application, atOnce }) => `${application} at ${atOnce} at once`).join(' and ')}, on paced engines, with all passes: without the passes alone, the cores, the mixed queries and the cost of the optimiser, which the benchmark \`plans\` measures.`,
   async run(options) {
     // A bar in a terminal, lines elsewhere.
     const bar = new cliProgress.SingleBar({
@@ -142,7 +143,7 @@ interface Step {
   readonly ways: readonly Way[];
 }
 
-/** The share of each pass is that on paced engines, where each engine has its own time. */
+/** The cases to measure on these engines; each pass alone on paced ones only, where each engine has its own time. */
 function stepsOf(engines: Engines, quick: boolean): Step[] {
   if (engines === CROWDED) return [];
   if (quick) return engines === PACED ? QUICK.map((one) => ({ ...one, ways: [MODULES, PARALLEL, ALL] })) : [];
@@ -163,7 +164,7 @@ async function measure(
 ): Promise<Row> {
   const none = (): Record<string, number[]> => Object.fromEntries(ways.map(({ name }) => [name, []]));
   const [times, steps] = [none(), none()];
-  // As many instances as the first way then needs, and the tokenizers that a worker of the runtime forgets while others are measured.
+  // Makes as many instances as the first way needs, and loads the tokenizers, which a worker forgets while other applications are measured.
   await queries.timesAtOnce(application, ALL, atOnce, 0);
   for (let round = 0; round < rounds; round++) {
     const first = round * atOnce;
@@ -291,7 +292,7 @@ function report(
       ...(costs === undefined
         ? []
         : [
-            `${rounds * ROUNDS_ON_CORES} rounds on cores: ${CORES.description}. ${mixed.length} of mixed queries, crowded: ${CROWDED.description}.`,
+            `${rounds * ROUNDS_ON_CORES} rounds on cores: ${CORES.description}. ${mixed.length} rounds of mixed queries on crowded engines: ${CROWDED.description}.`,
           ]),
     ],
     data: { rows, mixed, costs },

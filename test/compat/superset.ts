@@ -1,8 +1,9 @@
 import type { WitFunction, WitInterface, WitWorld } from '#wit/generate/model.ts';
 
 /**
- * Describes the parts of an older contract that the current one lacks, one line each; empty for a superset. Every interface, function, resource
- * and type of the old contract must exist with the same structure: to an existing component, a variant with one more case is another type.
+ * Describes what breaks a component built for an older contract, one line each; empty if nothing does. Every interface, function, resource and
+ * type of the old contract must exist with the same structure: to an existing component, a variant with one more case is another type. Exports
+ * must be the same: existing components lack a new one.
  */
 export function missingFrom(current: WitWorld, old: WitWorld): string[] {
   const missing: string[] = [];

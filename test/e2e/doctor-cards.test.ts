@@ -16,7 +16,7 @@ before(async () => {
 });
 after(() => rmSync(home, { recursive: true, force: true }));
 
-/** Findings of `pie doctor` about cards, by name. */
+/** All findings of `pie doctor` with this pie.toml and these variables, by name. */
 function findings(config: string, env: NodeJS.ProcessEnv = {}): Map<string, { state: string; detail: string }> {
   writeFileSync(path.join(home, 'pie.toml'), config);
   const { stdout, stderr } = spawnSync(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), 'doctor', '--json'], {

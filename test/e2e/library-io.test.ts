@@ -6,6 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { call, deploySource } from '#test/harness/deploy.ts';
+import { invoke, terminal } from '#test/harness/events.ts';
 import { functionsPlatform, ownAddress } from '#test/harness/functions.ts';
 import { type Platform, ROOT } from '#test/harness/platform.ts';
 
@@ -111,6 +112,14 @@ describe('the I/O of the guest library', () => {
       'invalid-argument: The filter of "year" takes not, below, atMost, above, atLeast, but no "least".',
       'invalid-argument: The vectors of one call must have one length: that of "of 2" has 2 values, that of "of 4" 4.',
     ]);
+  });
+
+  it('refuses a message above 1 MiB, and sends those after it in order', async () => {
+    const events = await invoke(platform, 'library-io', { what: 'messages' });
+    const fault = 'limit-exceeded: the message has 1048577 bytes; 1048576 is the limit, send it in parts';
+    assert.deepEqual(terminal(events)?.data.output, { alone: fault, faults: [fault] });
+    const sizes = events.flatMap(({ event, data }) => (event === 'message' ? [data.text.length] : []));
+    assert.deepEqual(sizes, ['first'.length, 700_000, 700_000, 'last'.length]);
   });
 
   it('sends and lists files', async () => {

@@ -15,7 +15,7 @@ const encode = (encoder: number): Operation => ({
   ...{ op: 'encode', encoder, tokens: Uint32Array.of(5), lengths: Uint32Array.of(1), firsts: Uint32Array.of(1) },
 });
 
-/** The end that a host with one model and one encoder gives a connection with these calls, none of which names a queue. */
+/** The end of a connection with these calls on a host with one model and one encoder; undefined if the host reads on. No queue is open. */
 function endAfter(...operations: readonly Operation[]): unknown {
   const mirror = new Mirror({ models: 1, encoders: 1 }, () => undefined);
   const writer = new FrameWriter();
@@ -28,7 +28,7 @@ function endAfter(...operations: readonly Operation[]): unknown {
   return mirror.end;
 }
 
-test('a host reads on after calls of an inferlet, and ends a connection for what it does not have', () => {
+test('the mirror reads on after calls that need no queue, and ends a connection whose call names something that does not exist', () => {
   const without = [{ op: 'encode-stop' }, { op: 'run-stop' }, { op: 'set-waiting', waiting: true }] as const;
   assert.equal(endAfter(OPEN, encode(0), ...without, encode(0)), undefined);
   assert.equal(endAfter(OPEN, encode(1)), 'not-open');

@@ -47,7 +47,7 @@ export class ReferenceText implements AsyncDisposable {
     return this.#length;
   }
 
-  /** Computes tokens after those held; a row of probabilities for each. */
+  /** Computes tokens after those held; returns a row of log-probabilities for each. */
   async add(tokens: readonly number[]): Promise<Row[]> {
     const { config } = this.#backend;
     const context = range(0, this.#length);
@@ -58,7 +58,7 @@ export class ReferenceText implements AsyncDisposable {
     return tokens.map((_, i) => found!.subarray(i * config.vocabularySize, (i + 1) * config.vocabularySize));
   }
 
-  /** Keeps some of the held tokens, which move together. */
+  /** Keeps only the held tokens at `indices`. They move up to close the gaps, and their keys are rotated to the new positions. */
   keep(indices: readonly number[]): void {
     const shifts = Int32Array.from(indices, (index, i) => i - index);
     this.#backend.copySlots(Uint32Array.from(indices), range(0, indices.length), shifts);

@@ -4,8 +4,8 @@ import { Arena } from './arena.ts';
 import { QUICK } from './corpus/index.ts';
 
 /**
- * A canary without rests takes more of the cores than the attacks and their builds. With rests, it tells a story when an attack begins, and more
- * during the attack; a story of 12 tokens still comes in several slices.
+ * A canary that never rests takes more CPU time than the attacks and their builds. With rests, it begins a story when an attack's function is
+ * invoked, and further stories while the attack lasts.
  */
 const CANARY = process.env.PIE_TEST_ALL ? {} : { tokens: 12, restMs: 2000 };
 

@@ -13,7 +13,7 @@ const SANDBOX = '/guest/main.ts';
 
 /** Resources that an idle platform holds, for comparison before and after attacks. */
 export interface Holdings {
-  /** Invocations that wait or run, of all tenants but the canary. */
+  /** Invocations that wait or run, of all tenants. */
   readonly invocations: number;
   /** KV pages, inferlets and queues on the GPU host. */
   readonly ownedPages: number;

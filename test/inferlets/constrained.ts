@@ -5,7 +5,7 @@ import { grammar, runtime, settle } from '@pie/inferlet/raw';
 /**
  * - `run`: forced tokens are appended, and the runtime decodes ahead of the inferlet.
  * - `jump`: forced tokens are appended.
- * - `oracle`: step by step, with a mask that allows the next forced token only.
+ * - `oracle`: step by step, and a step whose token is forced needs no mask: the forced token replaces the sampled one.
  * - `step`: step by step, with the grammar's mask.
  */
 type Way = 'run' | 'jump' | 'oracle' | 'step';
@@ -50,7 +50,7 @@ export const run = defineInferlet(async (input: Input) => {
     const { text, tokens, finishReason } = await (pipe ? generation.pipe() : generation.collect());
     const { forwardCalls } = generation;
     const { length } = ctx;
-    // What the device has computed decides about the tokens behind the text.
+    // These tokens depend on the keys and values that the device holds: they show whether it computed the text correctly.
     const next = follow ? (await ctx.fill('\n').generate({ maxTokens: 6 }).collect()).tokens : [];
     texts.push({ text, tokens, finishReason, forwardCalls, length, next });
   }

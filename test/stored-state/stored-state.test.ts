@@ -56,7 +56,7 @@ for (const version of versions)
       assert.deepEqual(await readEvents(rest), events.slice(2));
     });
 
-    it('runs: versions read the secret and the stored value, and usage continues from the stored counters', async () => {
+    it('runs: both versions of the function read the secret and the stored value, and usage continues from the stored counters', async () => {
       const client = as(expected.tenantKey);
       const used = async (): Promise<number[]> => {
         const [row] = (await json(await client.fetch('/v1/usage?by=month'))).usage;

@@ -33,14 +33,14 @@ interface Rpc {
 export class McpServer implements AsyncDisposable {
   /** Requested methods, in order; `DELETE` at the end of a session. */
   readonly methods: string[] = [];
-  /** Calls whose arguments the schema refused. */
+  /** Arguments that a tool's schema refused. */
   readonly refused: unknown[] = [];
   readonly calls: { name: string; arguments: unknown }[] = [];
   /** Breaks the connection that asks for the end of the session. */
   breaksAtEnd = false;
   /** Refuses `notifications/initialized`. */
   refusesToBegin = false;
-  /** Replies in place of the server's own, by method: their parts besides the id, or an event's text. */
+  /** Replies in place of the server's own, by method: the members besides `jsonrpc` and `id`, or the text of a body or an event. */
   replies: Readonly<Record<string, object | string>> = {};
   readonly #tools: readonly ServedTool[];
   readonly #server: http.Server;

@@ -107,7 +107,7 @@ export class Cache {
   /** Slot of a cached token, counted over all pages; -1 for a token whose page is gone, and where that is unknown. */
   slotOf(token: number): number {
     if (token >= this.#floor) return token + this.#skew;
-    // Forgotten tokens follow a kept beginning, whose tokens keep their slots. Those of an opened cache lie behind what was opened.
+    // Forgotten tokens follow a kept beginning, whose tokens keep their slots. With `base`, opened slots of unknown number precede them.
     return this.#base === 0 && token < this.#floor + this.#skew ? token : -1;
   }
 
@@ -201,7 +201,7 @@ export class Cache {
     if (this.#base > 0 || this.#floor > 0) {
       throw new InferletError(
         'invalid-argument',
-        'What was opened or has slid cannot be compacted: its tokens are gone.',
+        'A context that was opened without its tokens, or whose window has slid, cannot be compacted: its first tokens are unknown or gone.',
       );
     }
     const pageSize = this.#pageSize;
@@ -276,7 +276,7 @@ export class Cache {
     if (!whole || count !== slots || nextPosition !== slots) {
       const why =
         count === slots
-          ? 'has gaps, so that its token ids do not place its tokens'
+          ? 'has gaps, so that the positions of its tokens do not follow from the token ids'
           : `holds ${slots} tokens, not the ${count} that were given`;
       throw new InferletError('invalid-argument', `"${name}" ${why}.`);
     }

@@ -46,8 +46,8 @@ export function chatVariables(messages: readonly ChatMessage[], options: ChatOpt
 }
 
 /**
- * The tokens of a chat. Special tokens are parsed where the template writes them, but not inside a message or a tool, the names of their
- * members included: there, a user could end a turn and begin another. This function replaces special tokens inside messages and tools by
+ * The tokens of a chat. Special tokens are parsed where the template writes them, but not inside messages and tools or in the names of their
+ * members: otherwise, a user could end a turn and begin another. This function replaces special tokens inside messages and tools by
  * unguessable marks before rendering, and tokenizes each mark's text separately. A chat without special tokens, the common case, is tokenized
  * in one piece. `variables` are not covered: put no user's text there.
  */

@@ -24,22 +24,22 @@ export async function withTimeout<T>(
       `The time limit must be a number of milliseconds, 0 or more, not ${milliseconds}.`,
     );
   throwIfAborted(options.signal);
-  using timer = aborter(options.signal);
-  const over = aborter();
-  const sleeping = settle(runtime.sleep(Math.min(Math.ceil(milliseconds), MAX_SLEEP_MS)), over.signal);
+  using own = aborter(options.signal);
+  const timer = aborter();
+  const sleeping = settle(runtime.sleep(Math.min(Math.ceil(milliseconds), MAX_SLEEP_MS)), timer.signal);
   const abort = (reason: unknown) => {
-    if (!over.signal.aborted) timer.abort(reason);
+    if (!timer.signal.aborted) own.abort(reason);
   };
   const text = `It took longer than ${milliseconds} ms.`;
   // The host's timer fails only when the invocation itself is over: abort the task with that error.
   void sleeping.then(() => abort(new InferletError('deadline-exceeded', text)), abort);
-  // A task that throws before it returns a promise must end the timer, too.
-  const answer = (async () => task(timer.signal))();
+  // A task that throws before it returns a promise must end the host's timer, too.
+  const answer = (async () => task(own.signal))();
   try {
-    return await abortable(answer, timer.signal);
+    return await abortable(answer, own.signal);
   } finally {
-    // End the host's timer: the task's result, such as a response, may still depend on the task's signal.
-    over.abort();
+    // End the host's timer. Otherwise it would later abort the task's signal, on which the result, such as a response, may still depend.
+    timer.abort();
     await ended([answer]);
   }
 }
@@ -87,8 +87,8 @@ export async function race<T>(
 }
 
 /**
- * Runs `task` on each item, at most `concurrency` at once (8 by default), and returns the results in the order of the items. The first
- * failure starts no more tasks, aborts the running ones, and is thrown.
+ * Runs `task` on each item, at most `concurrency` at once (8 by default), and returns the results in the order of the items. After
+ * the first failure no more tasks start, the running ones are aborted, and the failure is thrown.
  *
  * @example
  * const summaries = await map(chapters, (chapter, signal) => summarize(chapter, signal), { concurrency: 4 });

@@ -33,8 +33,8 @@ const MAX_REDIRECTS = 10;
 /**
  * Sends a request to a host that the function was granted (manifest: `grants.hosts`). It follows the standard's `fetch`, but throws an
  * {@link InferletError}: `unsupported` for a host that was not granted, `unavailable` for a host that cannot be reached,
- * `deadline-exceeded` after the time limit, `limit-exceeded` beyond 64 concurrent requests or 32 MiB of body. A status of 400 or more does
- * not throw: check `ok`.
+ * `deadline-exceeded` after the time limit, `limit-exceeded` beyond 64 concurrent requests or 32 MiB of response body. A status of 400 or
+ * more does not throw: check `ok`.
  *
  * @example
  * using response = await fetch('https://api.example.com/weather?city=Paris', { signal });

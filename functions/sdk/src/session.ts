@@ -12,16 +12,17 @@ let lost: InferletError | undefined;
 /**
  * Sends one message to the client that invoked this function. The message leaves at once. Awaiting matters only to an inferlet that sends
  * faster than the platform writes: it then waits once 1 MiB is buffered. Messages keep their order, awaited or not.
+ * Throws `limit-exceeded` for a message of more than 1 MiB, which is not sent; later messages are.
  */
 export function send(message: Message): Promise<void> {
   if (lost) return Promise.reject(lost);
-  if (backlog) return enqueue(message);
+  if (backlog && fits(message)) return enqueue(message);
   try {
     hand(message);
     return DONE;
   } catch (thrown) {
     const error = InferletError.from(thrown);
-    return error.code === 'limit-exceeded' ? enqueue(message) : Promise.reject(error);
+    return error.code === 'limit-exceeded' && fits(message) ? enqueue(message) : Promise.reject(error);
   }
 }
 
@@ -80,8 +81,7 @@ function enqueue(message: Message): Promise<void> {
         return;
       } catch (thrown) {
         const error = InferletError.from(thrown);
-        // A message larger than the bound never fits.
-        if (error.code !== 'limit-exceeded' || toBytes(message).length > MAX_MESSAGE_BYTES) throw error;
+        if (error.code !== 'limit-exceeded') throw error;
       }
     }
   });
@@ -100,3 +100,7 @@ function enqueue(message: Message): Promise<void> {
 
 /** The platform's bound on one message. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
+
+/** False for a message that the platform refuses however long it waits. A UTF-16 unit takes at most three bytes of UTF-8. */
+const fits = (message: Message): boolean =>
+  message.length <= MAX_MESSAGE_BYTES / 3 || toBytes(message).length <= MAX_MESSAGE_BYTES;

@@ -13,8 +13,8 @@ import { type App, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, unknownFunction } from './functions.ts';
 
 const MAX_LIMIT = 10_000;
-/** A cursor is the id of a stream entry, time and sequence, and the function that owns the stream. */
-const CURSOR = /^\d{1,20}-\d{1,20}(@[a-z][a-z0-9-]{0,62})?$/;
+/** A cursor is the id of a stream entry, time and sequence, and the function that owns the stream. Redis refuses numbers above 64 bits. */
+const CURSOR = /^\d{1,15}-\d{1,19}(@[a-z][a-z0-9-]{0,62})?$/;
 
 const logQuery = z.object({
   limit: z.coerce

@@ -123,6 +123,15 @@ describe('a backup', () => {
     assert.equal(statSync(path.join(directory, 'new', KV_FILE)).mode & 0o777, 0o600);
   });
 
+  it('can be written to a folder whose path no socket address could hold', async () => {
+    for (const folder of ['zwei Wörter #1', 'long'.repeat(30)]) {
+      await mkdir(path.join(directory, folder));
+      const { files } = await backup(path.join(folder, 'quiet'));
+      assert.equal(files, 2);
+      assert.deepEqual(await readdir(path.join(directory, folder)), ['quiet']);
+    }
+  });
+
   it('replaces no platform without --force, and none that runs', async () => {
     await refused(() => restoreInto('new'), /There is a platform already/);
     const { machines } = await import('#scheduler/keys.ts').then(({ createKeys }) => createKeys());

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises';
 import { connect, isIP, type Socket } from 'node:net';
+import os from 'node:os';
 import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { Redis } from 'ioredis';
@@ -28,6 +29,8 @@ export async function withSnapshot<T>(
   work: (snapshot: Redis) => Promise<T>,
 ): Promise<T> {
   const folder = await mkdtemp(path.join(directory, '.pie-backup-'));
+  // The backup's folder may have a path that is too long for a socket, or lie in a file system without sockets.
+  const sockets = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
   try {
     const file = await open(path.join(folder, 'snapshot.rdb'), 'wx', 0o600);
     try {
@@ -35,11 +38,11 @@ export async function withSnapshot<T>(
     } finally {
       await file.close();
     }
-    const { spec, redis } = snapshotRedis(folder);
+    const { spec, redis } = snapshotRedis(folder, path.join(sockets, 'redis.sock'));
     const { db = 0 } = redisOptions({ redis: settings });
     return await withProcess(spec, { logsDirectory: folder, signal }, () => withRedis(redis, db, work));
   } finally {
-    await rm(folder, { recursive: true, force: true });
+    for (const each of [folder, sockets]) await rm(each, { recursive: true, force: true });
   }
 }
 

@@ -203,6 +203,7 @@ export function describeInvocations(get: () => Harness): void {
         ['until=1', 'until'],
         ['status=gone', 'status'],
         ['after=x', 'after'],
+        [`after=${'9'.repeat(20)}-0`, 'after'],
         ['search=', 'search'],
       ])
         h.refused(await h.ask(`/v1/functions/logger/logs?${query}`), 'invalid-input', field);

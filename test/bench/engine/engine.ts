@@ -203,7 +203,7 @@ function report(rows: readonly Row[], machines: readonly Machine[]): BenchReport
       `Matrix peak ${peaks.join(' GFLOP/s before the tasks and ')} after them (1024³ float32 product, ${THREADS} threads); the floor takes the first.`,
       'Floor: weights and cache read once at the bandwidth measured for that many bytes, or all multiplications at the float32 matrix peak.',
       'node-llama-cpp: the same weights as GGUF (F32, Q8_0, Q4_0), one context, one thread or all, whichever is faster in the round.',
-      'Same greedy tokens: those of the first sequence in every round, beside every peer process. At 32 bits a row with other tokens is marked "DIFFERS": its two sides did not compute the same. At 8 and 4 bits the two quantize in different blocks.',
+      'Same greedy tokens: those of the first sequence in every round, compared with those of every peer process. At 32 bits a row with other tokens is marked "DIFFERS": its two sides did not compute the same. At 8 and 4 bits the two quantize in different blocks.',
       ...(rows.every(({ floor }) => floor)
         ? []
         : [

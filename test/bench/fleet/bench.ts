@@ -23,7 +23,7 @@ const QUICK_WINDOW_MS = 3000;
 /** Time after a fleet's start and after its queues have filled, in which the last runtimes settle. */
 const SETTLE_MS = 2000;
 const QUICK_SETTLE_MS = 1000;
-/** Interval of the ends of invocations; with each, another one is submitted. */
+/** Interval of arrivals for free slots; in the turnover, the interval at which an invocation ends and another one is submitted. */
 const END_EVERY_MS = 10;
 /** Invocations that arrive while slots are free, each of another tenant: fewer than the small fleet has slots. */
 const ARRIVALS = 100;
@@ -40,12 +40,13 @@ interface Work {
   readonly commandsPerSecond: number;
   /** 99th and 99.9th percentile of the time of one script, ms, rounded up by Redis. */
   readonly scriptP99Ms: number;
-  readonly scriptMostMs: number;
+  readonly scriptP999Ms: number;
 }
 
 interface Sample {
   readonly size: FleetSize;
-  readonly startMs: number;
+  /** Time that the fleet took to start. */
+  readonly startupMs: number;
   readonly idle: Work;
   /** CPU of Redis from the arrival of a tenant's first invocation until it has begun, in a free slot, ms. */
   readonly firstMs: number;
@@ -78,7 +79,7 @@ and begins, and another is submitted. The baseline is a fleet of a tenth. A roun
       const sides = sizes.map((size) => async () => {
         const sample = await measure(size, times);
         progress(
-          `round ${round + 1}, ${size.runtimes} runtimes: ${format(sample.startMs / 1000, 1)} s to start, idle ${percent(sample.idle.core)}, ` +
+          `round ${round + 1}, ${size.runtimes} runtimes: ${format(sample.startupMs / 1000, 1)} s to start, idle ${percent(sample.idle.core)}, ` +
             `waiting ${percent(sample.waiting.core)}, turnover ${percent(sample.turnover.core)} of a core, ${format(sample.laterMs, 3)} ms a decision, ${format(sample.lifeMs, 3)} ms a life`,
         );
         return sample;
@@ -102,7 +103,7 @@ async function measure(size: FleetSize, { windowMs, settleMs, arrivalCount }: Ti
   try {
     const startMs = performance.now();
     await using fleet = await Fleet.start(server, size);
-    const startedMs = performance.now() - startMs;
+    const startupMs = performance.now() - startMs;
     const redis = server.connect();
     await sleep(settleMs);
     const reading = every(READ_EVERY_MS, () => fleet.readRegistry());
@@ -131,7 +132,7 @@ async function measure(size: FleetSize, { windowMs, settleMs, arrivalCount }: Ti
       if (turnover.ended === 0) throw new Error('no invocation ended');
       const extraMs = (work.core - waiting.core) * work.elapsedMs;
       const lifeMs = extraMs / turnover.ended;
-      return { size, startMs: startedMs, idle, firstMs, laterMs, waiting, turnover, lifeMs, lost: fleet.lost };
+      return { size, startupMs, idle, firstMs, laterMs, waiting, turnover, lifeMs, lost: fleet.lost };
     } finally {
       await reading.stop();
     }
@@ -178,7 +179,7 @@ async function workOver(redis: Redis, during: () => Promise<unknown>): Promise<W
     core: cpuUs / 1000 / elapsedMs,
     commandsPerSecond: (commands * 1000) / elapsedMs,
     scriptP99Ms: Number(script?.[1]) / 1000,
-    scriptMostMs: Number(script?.[2]) / 1000,
+    scriptP999Ms: Number(script?.[2]) / 1000,
   };
 }
 
@@ -195,7 +196,7 @@ function report([baseline, whole]: readonly [FleetSize, FleetSize], samples: rea
       of(({ firstMs }) => firstMs, 3),
       of(({ lifeMs }) => lifeMs, 3),
       of(({ turnover }) => turnover.scriptP99Ms, 2),
-      of(({ startMs }) => startMs / 1000, 1),
+      of(({ startupMs }) => startupMs / 1000, 1),
       String(own.reduce((sum, { lost }) => sum + lost, 0)),
     ];
   });
@@ -228,7 +229,7 @@ function report([baseline, whole]: readonly [FleetSize, FleetSize], samples: rea
         over(({ firstMs }) => firstMs),
         over(({ lifeMs }) => lifeMs),
         over(({ turnover }) => turnover.scriptP99Ms),
-        over(({ startMs }) => startMs),
+        over(({ startupMs }) => startupMs),
         '',
       ],
     ],

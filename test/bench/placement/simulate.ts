@@ -34,7 +34,7 @@ export interface Outcome {
 export interface Simulated {
   readonly outcomes: readonly Outcome[];
   readonly hosts: readonly SimulatedHost[];
-  /** Maximum pages that a host had reserved, over its pages. */
+  /** Maximum of a host's reserved pages over its pages, while it ran more than one invocation: one alone may exceed them. */
   readonly mostReserved: number;
 }
 

@@ -30,7 +30,7 @@ const LEAST_TURN_MS = 4000;
 const AWAY = 0.1;
 
 type Random = () => number;
-/** An invocation without its time; `after` is the time since the one before of its session or burst, else it arrives on its own. */
+/** An invocation without its time. `afterMs` is the time since the previous one of its session or burst; without it, one arrives on its own. */
 type Draft = Omit<Traced, 'atMs' | 'id'> & { readonly afterMs?: number };
 
 /** A kind of load: its invocations, in groups that arrive one after another, and its hosts. */
@@ -84,7 +84,7 @@ const KINDS: readonly Kind[] = [
 
 export const TRACE_NAMES: readonly string[] = KINDS.map(({ name }) => name);
 
-/** The trace of a kind, the same for the same seed. Its invocations arrive at the rate at which they make `size.load`. */
+/** The trace of a kind, the same for the same seed. The invocations arrive at the mean rate that results in the load `size.load`. */
 export function makeTrace(name: string, size: TraceSize, seed: number): Trace {
   const kind = KINDS.find((each) => each.name === name);
   if (kind === undefined) throw new Error(`There is no trace "${name}".`);

@@ -6,7 +6,7 @@ import { app as contextualRetrieval } from '../../../functions/contextual-retrie
 import { app as documentQa } from '../../../functions/document-qa/index.ts';
 import { app as searchGeneration } from '../../../functions/search-generation/index.ts';
 
-/** The clock counts milliseconds. */
+/** Repetitions for each graph: the clock counts whole milliseconds, and one repetition may take less. */
 const TIMES = 40;
 
 interface Cost {

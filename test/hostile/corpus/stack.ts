@@ -1,7 +1,7 @@
 import { type Attack, ended } from '../attack.ts';
 import { AT, DONE, type GuestText, MODEL_NAME, SCRATCH, swallow, TOPIC } from '../guest.ts';
 
-/** One host call of each kind: computed in the runtime, sent to the GPU host, written to Redis, or a timer. */
+/** Host calls of every kind: computed in the runtime, sent to the GPU host, written to Redis, a timer, and built-ins of the component model. */
 const CALLS: Readonly<Record<string, string>> = {
   now: '(drop (call $runtime.now))',
   log: `(call $runtime.log (i32.const 1) ${TOPIC})`,

@@ -1,4 +1,4 @@
-/** Makes indexes of one entry, whose text is the index's name, and lists those of the tenant. */
+/** Makes indexes of one entry, whose text is "cat" and the index's name, and lists all indexes of the tenant. */
 import { defineInferlet, VectorIndex } from '@pie/inferlet';
 
 export const run = defineInferlet(

@@ -183,6 +183,16 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     return { faults, entries, dropped: await notes.drop() };
   },
 
+  async messages() {
+    const tooLong = 'é'.repeat(1 << 19).concat('.');
+    const alone = await fault(() => send(tooLong));
+    await send('first');
+    // The second of these waits for room, so all that follow it wait behind it.
+    const half = 'x'.repeat(700_000);
+    const sent = [send(half), send(half), fault(() => send(tooLong)), send('last')];
+    return { alone, faults: (await Promise.all(sent)).filter((text) => text !== undefined) };
+  },
+
   async files() {
     await sendFile('notes.txt', 'grün');
     await sendFile('data.bin', new Uint8Array([1, 2, 3]), { mediaType: 'application/x-data' });

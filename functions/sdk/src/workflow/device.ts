@@ -23,13 +23,13 @@ export const deviceEngine: Engine = {
         return { context: await prefill(operation, inputs, run) };
       case 'decoding':
       case 'partial-decoding':
-        return undone(marked(inputs.context, run), signal, (context) => decode(operation, context, run));
+        return undoneOnFailure(marked(inputs.context, run), signal, (context) => decode(operation, context, run));
       case 'select':
-        return undone(marked(inputs.context, run), signal, async (context) => {
+        return undoneOnFailure(marked(inputs.context, run), signal, async (context) => {
           return { text: await context.choose(operation.choices, operation.options), context };
         });
       case 'join':
-        return undone(inputs.context as Context, signal, (context) =>
+        return undoneOnFailure(inputs.context as Context, signal, (context) =>
           join(context, inputs.others as Context[], signal),
         );
       case 'cached-context': {
@@ -65,7 +65,7 @@ export const deviceEngine: Engine = {
   pause: (milliseconds, signal) => settle(runtime.sleep(milliseconds), signal),
 };
 
-/** The sizes that the GPU host has measured. A missing model or encoder has none; the node that needs it reports that it is missing. */
+/** The efficient batch of an engine in tokens, measured by the GPU host; undefined, too, for a missing engine, which the node then reports. */
 function efficientTokens({ kind, model }: EngineName): number | undefined {
   const sought = kind === 'embedding' ? 'embedding' : 'reranker';
   const name = model ?? (kind === 'model' ? models()[0] : encoders().find((each) => each.kind === sought))?.name;
@@ -121,7 +121,7 @@ async function prefill({ kind, model }: Prefilling, inputs: NodeValues, { depth,
       if (part instanceof Uint8Array) await haltedBy(signal, context, fillImage(context, part));
       else if (part !== '') context.fill(String(part));
     }
-    // The next node computes the rest of a whole prompt together with its first token.
+    // A whole prompt is left to the next node, which computes it together with the first token that it generates.
     if (kind === 'partial-prefilling') await haltedBy(signal, context, context.flush());
     return context;
   } catch (error) {
@@ -163,7 +163,7 @@ async function decode({ kind, options, items, pipe }: Decoding, context: Context
   } catch (error) {
     // A window drops tokens for good from the second call on, and another attempt would see less of the text.
     const isLost = options.window !== undefined && generation.forwardCalls > 1;
-    if (isLost || (pipe && generation.text !== '')) run.sent();
+    if (isLost || (pipe && generation.text !== '')) run.forbidRetry();
     throw error;
   }
 }
@@ -197,7 +197,7 @@ async function join(context: Context, others: readonly Context[], signal: AbortS
 }
 
 /** Runs `task`; when it fails, takes back what it appended to the context. */
-async function undone(
+async function undoneOnFailure(
   context: Context,
   signal: AbortSignalLike,
   task: (context: Context) => Promise<NodeValues>,

@@ -14,7 +14,7 @@ export interface NodeRun {
   /** Hands an output on before the node has ended. */
   emit(port: string, value: unknown): void;
   /** Forbids another attempt: the client has a part of the output, or the context has lost a part of its text. */
-  sent(): void;
+  forbidRetry(): void;
 }
 
 /** Runs the nodes that need a model. Inferlets use `deviceEngine`. */
@@ -33,7 +33,7 @@ export interface Engine {
 }
 
 /** Surroundings of a node that runs. */
-export interface Surroundings extends Omit<NodeRun, 'sent'> {
+export interface Surroundings extends Omit<NodeRun, 'forbidRetry'> {
   readonly engine: Engine;
   readonly given: NodeValues;
   /** Runs a graph within this one, for a loop. */
@@ -46,16 +46,16 @@ export interface Surroundings extends Omit<NodeRun, 'sent'> {
  */
 export async function runNode(node: Node, inputs: NodeValues, around: Surroundings): Promise<NodeValues> {
   let handedOn = false;
-  const sent = () => {
+  const forbidRetry = () => {
     handedOn = true;
   };
   const emit = (port: string, value: unknown) => {
-    sent();
+    forbidRetry();
     around.emit(port, value);
   };
   for (let attempt = 0; ; attempt++) {
     try {
-      return await operate(node, inputs, { ...around, emit, sent });
+      return await operate(node, inputs, { ...around, emit, forbidRetry });
     } catch (thrown) {
       const error = InferletError.from(thrown);
       const mayRetry = attempt < node.retries && !handedOn && !consumes(node);

@@ -123,7 +123,7 @@ describe('execute', () => {
 
       override async run(node: Node, inputs: NodeValues, around: NodeRun): Promise<NodeValues> {
         if (node.operation.kind !== 'decoding') return super.run(node, inputs, around);
-        if (++this.attempts === 2) around.sent();
+        if (++this.attempts === 2) around.forbidRetry();
         throw new InferletError('unavailable', 'not now');
       }
     }

@@ -229,7 +229,7 @@ class Execution {
     const key = keyOf(ref);
     const left = (this.#readers.get(key) ?? 1) - 1;
     this.#readers.set(key, left);
-    // A test stays: guards read it without being counted.
+    // A flag stays: guards (`when`) read it too, and are not counted as readers.
     if (left === 0 && ref.type !== 'flag') this.#values.delete(key);
     return left;
   }

@@ -63,7 +63,7 @@ export class Interpreter {
     const { inputs } = inputsOf(node, (ref) => this.#values.get(keyOf(ref)));
     const values: Record<string, unknown> = {};
     for (const [name, input] of Object.entries(inputs)) values[name] = this.#read(input);
-    // A program's states own their contexts: only a fork leaves the context that it reads as it is.
+    // Each state of a program owns its context, which its nodes may change. Only a fork must leave its input unchanged: it gets a copy.
     if (node.operation.kind === 'fork') {
       values.context = this.#keep(await this.#engine.fork(values.context as object, this.#signal));
     }

@@ -10,7 +10,7 @@ import { PASSES } from './passes.ts';
 import { givenBy, InputReads, type Made, type PlanOptions, Plans } from './plan.ts';
 import { askedOnce, Sizes } from './sizes.ts';
 import { validate } from './validate.ts';
-import { BodyRun, inputsOfResults, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
+import { BodyRun, graphOutputsOf, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
 import { planned, type Results, type RunOptions, type Workflow } from './workflow.ts';
 
 /** A value in the template of a state. */
@@ -271,7 +271,7 @@ export function programOn<I>(
     const [run, builder, reads] = [new BodyRun(), new Builder(name), new InputReads()];
     const made = (results: Readonly<Record<string, unknown>>): Made => {
       if (run.looked) throw run.looked;
-      const graph = builder.graph(inputsOfResults(results, run));
+      const graph = builder.graph(graphOutputsOf(results, run));
       validate(graph);
       return { graph, reads: reads.end() };
     };
@@ -293,7 +293,7 @@ export function programOn<I>(
     const builder = new Builder(name, { onNode: (node) => interpreter.add(node) });
     try {
       const results = await body(new Session(run, builder, input, new InputReads(), interpreter), input);
-      return await interpreter.results(inputsOfResults(results, run));
+      return await interpreter.results(graphOutputsOf(results, run));
     } finally {
       abort.abort(new InferletError('cancelled', 'The program has ended.'));
       await interpreter.release();

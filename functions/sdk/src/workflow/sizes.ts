@@ -54,12 +54,12 @@ export const EFFICIENT_TEXTS = 16;
 const CHARACTERS_OF_TOKEN = 4;
 const TEXT_TOKENS = 64;
 const QUERY_TOKENS = 16;
-/** Characters of a prompt that take another step of a model, before its time was measured. */
+/** Number of prompt characters that a model computes in one step, assumed before its time was measured. */
 const CHARACTERS_OF_STEP = 400;
 
 /**
  * Calls `choose` with the number of elements that a node takes efficiently at once: the batch that its program gives, else the measured number
- * of texts of its encoder.
+ * of texts of its encoder, else `EFFICIENT_TEXTS`.
  */
 export function chooseByBatch(node: Node, sizes: Sizes, choose: (batch: number) => number): number {
   const { each, operation } = node;
@@ -71,7 +71,7 @@ export function chooseByBatch(node: Node, sizes: Sizes, choose: (batch: number) 
   );
 }
 
-/** Characters of a prompt that take another step of a model. */
+/** Number of prompt characters that a model computes in one step. `tokens` is its efficient size, undefined before it is measured. */
 export const charactersOfStep = (tokens: number | undefined): number =>
   tokens === undefined ? CHARACTERS_OF_STEP : tokens * CHARACTERS_OF_TOKEN;
 

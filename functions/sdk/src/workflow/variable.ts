@@ -142,16 +142,16 @@ export function outputOf(variable: Variable, run: BodyRun): Ref<'text'> {
   throw new InferletError('invalid-argument', `A value is used${placeOf(new Error())} before a template holds it.`);
 }
 
-/** The results of a program as the outputs of a graph. */
-export function inputsOfResults(results: Readonly<Record<string, unknown>>, run: BodyRun): Record<string, Input> {
+/** The results of a program as the `outputs` of its graph, each an {@link Input}. */
+export function graphOutputsOf(results: Readonly<Record<string, unknown>>, run: BodyRun): Record<string, Input> {
   const plain = (value: unknown): unknown =>
     isVariable(value) ? outputOf(value, run) : Array.isArray(value) ? value.map(plain) : value;
   return Object.fromEntries(Object.entries(results).map(([name, value]) => [name, inputOf(plain(value))]));
 }
 
-/** Functions of this library: a place is never in one of them. */
+/** Names of functions of this library, and of built-in ones that call them: a frame with such a name is skipped. */
 const OWN =
-  /\b(Untraceable|Variable|look|toString|toJSON|toPrimitive|Symbol\.toPrimitive|read|outputOf|placeOf|inputsOfResults|plain|map|String|add|call|when|loop|stringify|join|concat)\b/;
+  /\b(Untraceable|Variable|look|toString|toJSON|toPrimitive|Symbol\.toPrimitive|read|outputOf|placeOf|graphOutputsOf|plain|map|String|add|call|when|loop|stringify|join|concat)\b/;
 
 /** ` at FUNCTION (FILE:LINE:COLUMN)`, of the first frame of a stack that is not this library's. */
 function placeOf({ stack = '' }: Error): string {
