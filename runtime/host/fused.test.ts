@@ -11,6 +11,9 @@ import type { RunResource } from './fused.ts';
 import type { GrantedModel } from './inferlet.ts';
 import type { EventSink } from './session-state.ts';
 
+const wordOf = (id: number) => Buffer.from(` ${id}`);
+const tokenizer = { stream: () => createTokenStream(wordOf, false) } as GrantedModel['tokenizer'];
+
 /** A connection to a GPU host; both end with the test. */
 async function connected(t: TestContext): Promise<GpuHostConnection> {
   const host = await TestGpuHost.start();
@@ -104,6 +107,30 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   for (const { guest } of [free, resumed, short, overtaken, stopped]) await guest.end();
 });
 
+test('a second next or pipe before the answer to the first is refused, and the run continues after a new allowance', async (t) => {
+  const guest = new TestInferlet(await connected(t), { model: { tokenizer } });
+  const allow = (left: number) =>
+    guest.inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left, until: null });
+  allow(21);
+  const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
+  const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
+  const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
+  const run = guest.call<RunResource>('fused', '[constructor]run', guest.queue, request);
+  const next = () => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
+  const pipe = { before: new Uint32Array(0), held: '', stops: [] };
+  allow(1000);
+  const first = next();
+  const others = [next(), guest.call<Promise<Outcome<Piped>>>('fused', '[method]run.pipe', run, pipe)];
+  for (const outcome of await Promise.all(others)) {
+    assert.equal(outcome.tag === 'err' ? outcome.val.tag : 'ok', 'invalid-argument');
+  }
+  const chunks = [value(await first)];
+  while (!chunks.at(-1)?.finished) chunks.push(value(await next()));
+  const count = chunks.reduce((sum, { tokens }) => sum + tokens.length, 0);
+  assert.deepEqual([count, chunks.at(-1)?.finished], [40, 'max-tokens']);
+  await guest.end();
+});
+
 test('a run with penalties that the quota cuts counts the tokens before the cut', async (t) => {
   const connection = await connected(t);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
@@ -182,8 +209,6 @@ test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped'
 test('a piped run streams its text while the guest sleeps, waits for room, and returns the sent text', async (t) => {
   const connection = await connected(t);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
-  const wordOf = (id: number) => Buffer.from(` ${id}`);
-  const tokenizer = { stream: () => createTokenStream(wordOf, false) } as GrantedModel['tokenizer'];
   const textOf = (tokens: Iterable<number>) => [...tokens].map((id) => ` ${id}`).join('');
   const begin = (sink: Partial<EventSink> = {}) => {
     const sent: string[] = [];

@@ -41,8 +41,8 @@ export class RunResource {
   readonly #counts: boolean;
   #stopped = false;
   #dropped = false;
-  /** The pipe in progress, if any. */
-  #pipe: TextPipe | null = null;
+  /** True while a `next` or `pipe` is unanswered. */
+  #isBusy = false;
   #unchargedMs = 0;
 
   /** @param source either a request to the device, or a handle that counts and refuses its tokens itself */
@@ -61,10 +61,12 @@ export class RunResource {
   }
 
   async next(): Promise<Outcome<RunChunk>> {
-    if (this.#pipe) return err(RUN_BUSY);
+    if (this.#isBusy) return err(RUN_BUSY);
     const next = this.#handle?.next();
     if (!next) return this.#refusal as Outcome<RunChunk>;
+    this.#isBusy = true;
     const outcome = await next;
+    this.#isBusy = false;
     if (outcome.tag === 'ok') return ok(this.#took(outcome.val));
     this.#end();
     return outcome;
@@ -74,11 +76,11 @@ export class RunResource {
   async pipe(request: PipeRequest): Promise<Outcome<Piped>> {
     const opened = TextPipe.open(this.#queue, request);
     if (opened.tag === 'err') return opened;
-    if (this.#pipe) return err(RUN_BUSY);
+    if (this.#isBusy) return err(RUN_BUSY);
     const { pipes, stopping, stopped } = this.#inferlet;
     const refused = stopped ?? pipes.take(this);
     if (refused) return err(refused);
-    this.#pipe = opened.val;
+    this.#isBusy = true;
     this.#handle?.piped();
     const stop = () => this.stop();
     stopping.addEventListener('abort', stop, { once: true });
@@ -86,7 +88,7 @@ export class RunResource {
       return await this.#pipeAll(opened.val);
     } finally {
       this.#chargePipe(0);
-      this.#pipe = null;
+      this.#isBusy = false;
       pipes.give(this);
       stopping.removeEventListener('abort', stop);
     }
