@@ -19,6 +19,8 @@ export class Outbound {
   #queuedBytes = 0;
   #ended = false;
   #begun = false;
+  /** Settles with the next message that is sent, while a caller waits for it. */
+  #next: PromiseWithResolvers<boolean> | null = null;
 
   /** @param changed called with the change of the number of waiting bytes */
   constructor(invocation: number, changed: (bytes: number) => void) {
@@ -34,6 +36,13 @@ export class Outbound {
   /** True when a frame was sent. */
   get begun(): boolean {
     return this.#begun;
+  }
+
+  /** Resolves with true when the next message has been sent whole; with false when the queue has ended. */
+  sent(): Promise<boolean> {
+    if (this.#ended) return Promise.resolve(false);
+    this.#next ??= Promise.withResolvers();
+    return this.#next.promise;
   }
 
   add(kind: number, payload: Buffer): void {
@@ -55,7 +64,10 @@ export class Outbound {
     message.sent += size;
     const whole = message.sent === payload.length;
     this.#count(whole ? -size - FRAME_COST : -size);
-    if (whole) this.#queue.shift();
+    if (whole) {
+      this.#queue.shift();
+      this.#settle(true);
+    }
     const part = size === payload.length ? payload : payload.subarray(sent, sent + size);
     return frame(this.#invocation, kind, whole ? 0 : FLAG_MORE, part, cut ? payload.length : -1);
   }
@@ -65,6 +77,12 @@ export class Outbound {
     this.#ended = true;
     this.#queue.clear();
     this.#count(-this.#queuedBytes);
+    this.#settle(false);
+  }
+
+  #settle(sent: boolean): void {
+    this.#next?.resolve(sent);
+    this.#next = null;
   }
 
   #count(bytes: number): void {

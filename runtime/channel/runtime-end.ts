@@ -6,6 +6,7 @@ import { Channel, type Lane } from './channel.ts';
 import { decodeControl, encodeControl, MAX_CONTROL_BYTES } from './control.ts';
 import { ChannelFault } from './fault.ts';
 import { KIND } from './frames.ts';
+import { MAX_MESSAGE_BYTES } from './limits.ts';
 import { RemoteGuest, type RemoteGuestOptions } from './remote-guest.ts';
 import type { SharedThread } from './shared-thread.ts';
 import { MessageWriter } from './value-writer.ts';
@@ -59,6 +60,16 @@ export class RuntimeEnd {
   /** Sends a control message. Does nothing when the channel has ended. */
   tell(description: unknown, body?: Uint8Array): void {
     if (!this.#channel.fault) this.#control.send(KIND.control, encodeControl(description, body));
+  }
+
+  /** True while fewer bytes of control messages wait than the largest message has: the modules of a program have room then. */
+  get hasRoom(): boolean {
+    return this.#control.outbound.queuedBytes < MAX_MESSAGE_BYTES;
+  }
+
+  /** Resolves with true when the next control message has been sent whole; with false when the channel has ended. */
+  sent(): Promise<boolean> {
+    return this.#control.outbound.sent();
   }
 
   /** True while messages of the sandbox wait for this thread: then silence does not mean that the sandbox is stuck. */

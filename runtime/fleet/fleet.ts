@@ -193,7 +193,7 @@ export class Fleet {
     if (kept.size > 0) this.#kept.set(tenant, kept);
     else this.#kept.delete(tenant);
     const running = this.#places.get(tenant)?.[0]?.found ?? (min > 0 ? this.of(tenant) : undefined);
-    running?.then((sandbox) => fill(sandbox, { program, min })).catch((error: unknown) => this.#options.onError(error));
+    running?.then((sandbox) => sandbox.keep(program, min)).catch((error: unknown) => this.#options.onError(error));
   }
 
   /** Ends every sandbox. */
@@ -251,7 +251,7 @@ export class Fleet {
     sandbox.background = false;
     this.#cores?.changed(sandbox);
     if (!alone && !this.#firstOf(tenant))
-      for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(sandbox, kept);
+      for (const { program, min } of this.#kept.get(tenant)?.values() ?? []) void sandbox.keep(program, min);
     // An immediate start of the next spare would take cores from the launch that this sandbox is for.
     setTimeout(() => this.#look(), NEXT_SPARE_MS).unref();
     return sandbox;
@@ -357,7 +357,8 @@ export class Fleet {
     const wasFirst = this.#firstOf(tenant) === sandbox;
     this.#forget(tenant, place);
     const next = this.#firstOf(tenant);
-    if (wasFirst && next) for (const kept of this.#kept.get(tenant)?.values() ?? []) fill(next, kept);
+    if (!wasFirst || !next) return;
+    for (const { program, min } of this.#kept.get(tenant)?.values() ?? []) void next.keep(program, min);
   }
 
   #firstOf(tenant: string): Sandbox | null {
@@ -406,10 +407,4 @@ export class Fleet {
   #wake(): void {
     for (const wake of [...this.#waiting]) wake();
   }
-}
-
-function fill(sandbox: Sandbox, { program, min }: Kept): void {
-  if (!sandbox.alive) return;
-  sandbox.load(program);
-  sandbox.keep(program.key, min);
 }

@@ -151,6 +151,10 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     get untakenSinceMs() {
       return channel.untakenSinceMs;
     },
+    get hasRoom() {
+      return channel.hasRoom;
+    },
+    sent: () => channel.sent(),
     tell: (message, body) => {
       try {
         channel.tell(message, body);

@@ -2,11 +2,20 @@ import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import { SharedThread } from '../channel/shared-thread.ts';
 import { Guests } from '../guest/guests.ts';
 import { compileWorld } from '../lowering/compile.ts';
+import { ModuleFiles, readProgram } from '../pool/artifacts.ts';
+import { planFiles } from '../pool/plan-files.ts';
+import { machineLayers } from '../sandboxes/index.ts';
+import { testArtifact } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
+import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
 import type { FromSandbox, ToSandbox } from './messages.ts';
-import { Sandbox, type SandboxProcess } from './sandbox.ts';
+import { startSandbox } from './process.ts';
+import { type ProcessEvents, Sandbox, type SandboxProcess, type StoredProgram } from './sandbox.ts';
+
+const NOTHING = { busy: () => undefined, idle: () => undefined, lost: async () => undefined };
 
 const tokenizerOf = async (name: string) => loadTokenizer((await pullModel(name)).directory);
 
@@ -27,13 +36,10 @@ it('sends the token tables of a model again when another model has its name', as
       setImmediate(() => guests.take(message, new Uint8Array(body)));
     },
   };
-  const sandbox = new Sandbox(
-    (events) => {
-      answer = (message) => events.message(message);
-      return process as SandboxProcess;
-    },
-    { busy: () => undefined, idle: () => undefined, lost: async () => undefined },
-  );
+  const sandbox = new Sandbox((events) => {
+    answer = (message) => events.message(message);
+    return process as SandboxProcess;
+  }, NOTHING);
 
   const decodes = (tokenizer: Tokenizer) => {
     const tokens = tokenizer.encode('Once upon a time, there was a model.');
@@ -51,4 +57,60 @@ it('sends the token tables of a model again when another model has its name', as
   decodes(stories);
   await back;
   decodes(minimind);
+});
+
+/** Makes a program of its own whose modules have `bytes` more bytes: a custom section, which has no effect. */
+function enlarged({ key, modules, ...program }: StoredProgram, number: number, bytes: number): StoredProgram {
+  const length = bytes + 2;
+  const size = [0, 7, 14, 21].map((shift) => ((length >> shift) & 0x7f) | (shift < 21 ? 0x80 : 0));
+  const section = Buffer.concat([Buffer.from([0, ...size, 1, 0x70]), Buffer.alloc(bytes)]);
+  return {
+    ...program,
+    key: `${key}-${number}`,
+    modules: modules.map((module) => ({
+      ...module,
+      hash: `${module.hash}-${number}`,
+      bytes: Buffer.concat([module.bytes, section]),
+    })),
+  };
+}
+
+/** A real sandbox, and nine programs with 30 MiB each. */
+async function withLargePrograms(lost: (invocations: readonly string[]) => void = () => undefined) {
+  const artifact = await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` })));
+  const plan = () => planFiles(artifact.directory, artifact.coreModules);
+  const program = await readProgram('large', artifact, new ModuleFiles(), plan);
+  const options = { layers: await machineLayers(), host: recordingHost().host, memoryMb: 2048, poolMb: 8 };
+  const start = (events: ProcessEvents) => startSandbox({ ...options, thread: new SharedThread() }, events);
+  const sandbox = new Sandbox(start, { ...NOTHING, lost: async (invocations) => lost(invocations) });
+  await sandbox.ready;
+  return { sandbox, programs: Array.from({ length: 9 }, (_, i) => enlarged(program, i, 30 << 20)) };
+}
+
+it('takes launches of nine programs with 30 MiB each at once', { timeout: 180_000 }, async () => {
+  const { sandbox, programs } = await withLargePrograms();
+  try {
+    const kept = sandbox.keep(programs[8] ?? assert.fail(), 1);
+    const launches = programs.map((program, i) => sandbox.prepare(program, `inv-${i}`));
+    assert.equal(sandbox.runs, 9);
+    for (const { run } of await Promise.all(launches)) run.dispose();
+    await kept;
+    assert.equal(sandbox.runs, 0);
+  } finally {
+    sandbox.process.retire('the test is over');
+    await sandbox.ended;
+  }
+});
+
+it('ends launches that wait for room with the sandbox, and suspects none of them', { timeout: 180_000 }, async () => {
+  const suspects: string[] = [];
+  const { sandbox, programs } = await withLargePrograms((invocations) => suspects.push(...invocations));
+  sandbox.tenant = 'default';
+  const launches = programs.map((program, i) => sandbox.prepare(program, `inv-${i}`));
+  await new Promise(setImmediate);
+  sandbox.process.kill('the test kills it');
+  for (const outcome of await Promise.allSettled(launches)) {
+    assert.equal(outcome.status === 'rejected' && outcome.reason.code, 'runtime-lost');
+  }
+  assert.deepEqual(suspects, ['inv-0', 'inv-1']);
 });

@@ -38,6 +38,10 @@ export interface SandboxProcess {
   readonly behind: boolean;
   /** Time since which the sandbox has read nothing of the data that waits for it, by `performance.now`; null when nothing waits. */
   readonly untakenSinceMs: number | null;
+  /** True when the modules of a program have room among the messages that wait for the sandbox. */
+  readonly hasRoom: boolean;
+  /** Resolves with true when the sandbox has taken the next message; with false when the process is gone, or about to be. */
+  sent(): Promise<boolean>;
   tell(message: ToSandbox, body?: Uint8Array): void;
   /** Begins an invocation. @throws ChannelFault when the process is gone */
   open(opening: LifecycleOpening, options: RemoteGuestOptions): RemoteGuest;
@@ -64,8 +68,8 @@ export interface Prepared {
 }
 
 /**
- * Times after which a sandbox that has not made an instance is killed. A sandbox that yields its cores to others is not at fault: it keeps
- * its launches until it has received `cpuMs` of processor time, and at most for `mostMs`.
+ * Times after which a sandbox is killed that has not made an instance, or has taken no message while a launch waits for room. A sandbox that
+ * yields its cores to others is not at fault: it keeps its launches until it has received `cpuMs` of processor time, and at most for `mostMs`.
  */
 const PREPARE_LIMITS = { leastMs: 20_000, cpuMs: 5000, mostMs: 120_000 };
 
@@ -116,8 +120,8 @@ export class Sandbox {
   readonly #modules = new Set<string>();
   /** Module hashes by program; the most recently used program is last. */
   readonly #programs = new Map<string, readonly string[]>();
-  /** Programs whose instances are kept ready. */
-  readonly #kept = new Set<string>();
+  /** Numbers of instances to keep ready, by program. */
+  readonly #kept = new Map<string, number>();
   /** The latest tables of each model, by its name. */
   readonly #tables = new Map<string, Tables>();
   /** Tables that were sent and not answered yet, by the model's name. */
@@ -129,6 +133,8 @@ export class Sandbox {
   readonly #ready = Promise.withResolvers<void>();
   readonly #ended = Promise.withResolvers<string>();
   readonly #events: SandboxEvents;
+  /** Number of launches that wait for room for their modules: the sandbox does not know them yet. */
+  #coming = 0;
   #lastInstance = 0;
   #stoodStill = false;
   #noted: Promise<void> | null = null;
@@ -173,7 +179,7 @@ export class Sandbox {
 
   /** Number of runs, including those being prepared. */
   get runs(): number {
-    return this.#runs.size + this.#preparing.size;
+    return this.#runs.size + this.#preparing.size + this.#coming;
   }
 
   /** True when the invocation runs in this sandbox. */
@@ -198,8 +204,25 @@ export class Sandbox {
     }
   }
 
-  /** Sends a program, unless the sandbox has it. */
-  load({ key, plan, modules }: StoredProgram): void {
+  /**
+   * Sends a program, unless the sandbox has it. Its modules wait until they have room behind earlier ones. Resolves to false when the sandbox
+   * is gone, or about to be.
+   */
+  async #load(program: StoredProgram): Promise<boolean> {
+    const { modules } = program;
+    while (!this.process.hasRoom && modules.some(({ hash }) => !this.#modules.has(hash))) {
+      const timer = this.#limit('took nothing of what waits for it');
+      try {
+        if (!(await this.process.sent())) return false;
+      } finally {
+        clearInterval(timer);
+      }
+    }
+    this.#send(program);
+    return true;
+  }
+
+  #send({ key, plan, modules }: StoredProgram): void {
     const hashes = modules.map(({ hash }) => hash);
     const known = this.#programs.delete(key);
     this.#programs.set(key, hashes);
@@ -212,11 +235,14 @@ export class Sandbox {
     this.process.tell({ kind: 'program', key, plan, modules: modules.map(({ file, hash }) => ({ file, hash })) });
   }
 
-  /** Keeps at least `min` instances of a loaded program ready. */
-  keep(key: string, min: number): void {
-    if (min > 0) this.#kept.add(key);
+  /** Keeps at least `min` instances of a program ready. */
+  async keep(program: StoredProgram, min: number): Promise<void> {
+    const { key } = program;
+    if (min > 0) this.#kept.set(key, min);
     else this.#kept.delete(key);
-    this.process.tell({ kind: 'keep', key, min });
+    if (!this.alive || !(await this.#load(program))) return;
+    // A later call may have changed the number during the wait.
+    this.process.tell({ kind: 'keep', key, min: this.#kept.get(key) ?? 0 });
   }
 
   /**
@@ -245,8 +271,17 @@ export class Sandbox {
   /** Makes an instance of a program for an invocation. @throws LaunchError */
   async prepare(program: StoredProgram, invocation: string): Promise<Prepared> {
     if (this.#end !== null) throw lost();
-    this.load(program);
     if (this.runs === 0) this.#events.busy();
+    this.#coming++;
+    try {
+      if (!(await this.#load(program))) {
+        await this.#ended.promise;
+        await this.lost();
+        throw lost();
+      }
+    } finally {
+      this.#coming--;
+    }
     const instance = ++this.#lastInstance;
     const preparing: Preparing = {
       ...Promise.withResolvers<Prepared>(),
@@ -255,7 +290,7 @@ export class Sandbox {
     };
     this.#preparing.set(instance, preparing);
     this.process.tell({ kind: 'prepare', instance, key: program.key });
-    const timer = this.#limitLaunch();
+    const timer = this.#limit('made no instance');
     try {
       return await preparing.promise;
     } finally {
@@ -263,8 +298,8 @@ export class Sandbox {
     }
   }
 
-  /** Kills the sandbox when a launch that begins now takes too long, unless the caller clears the returned timer. */
-  #limitLaunch(): NodeJS.Timeout {
+  /** Kills the sandbox when something that begins now takes too long, unless the caller clears the returned timer. */
+  #limit(fault: string): NodeJS.Timeout {
     const { leastMs, cpuMs, mostMs } = PREPARE_LIMITS;
     const { pid } = this.process;
     const before = processTimes(pid);
@@ -274,7 +309,7 @@ export class Sandbox {
       const now = processTimes(pid);
       const starved = before !== null && now !== null && now.usedMs - before.usedMs < cpuMs;
       if (starved && tookMs < mostMs) return;
-      this.process.kill(`it made no instance within ${Math.round(tookMs / 1000)} s`);
+      this.process.kill(`it ${fault} within ${Math.round(tookMs / 1000)} s`);
     }, leastMs);
   }
 
