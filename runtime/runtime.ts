@@ -142,7 +142,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { layers, filled } = withCompiledCode(limited, stopping.signal, onError);
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
-  draining.set(await scheduler.drains.names(), Date.now());
+  draining.set(await scheduler.drains.names());
   const live =
     options.liveSocket === undefined ? undefined : new LiveServer({ onRefused: (why) => onError(new Error(why)) });
   if (options.liveSocket !== undefined) await live?.listen(options.liveSocket);
@@ -239,12 +239,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     runtimeId: lease.id,
     modelsOf: async (job, family) => {
       const version = await launcher.function(job.tenant, job.function, job.version);
-      family.placedAt ??= Date.now();
+      family.placedAtMs ??= performance.now();
       const key = placementKey(options.spread, job, family.root);
       const names = version ? manifestModels(version.manifest) : [];
       return {
-        models: await models.granted(names, key, family.placedAt),
-        encoders: models.encoders(names, key, family.placedAt),
+        models: await models.granted(names, key, family.placedAtMs),
+        encoders: models.encoders(names, key, family.placedAtMs),
       };
     },
     grantsOf: async (job) => {

@@ -104,6 +104,7 @@ export class GpuHostConnection {
   #tenants: TenantLinks | undefined;
   #hello: HostHello | undefined;
   #helloAt: number | undefined;
+  #connectedSinceMs: number | undefined;
   #lostAt: number | undefined;
   #directories: ReadonlyMap<string, string> | undefined;
   #lostListeners = new Set<(cause: string) => void>();
@@ -185,6 +186,11 @@ export class GpuHostConnection {
   /** Time of the last hello, milliseconds since the Unix epoch. */
   get connectedAt(): number | undefined {
     return this.#helloAt;
+  }
+
+  /** Time of the last hello, by `performance.now`, which no step of the clock moves. */
+  get connectedSinceMs(): number | undefined {
+    return this.#connectedSinceMs;
   }
 
   /** Time of the last connection loss, milliseconds since the Unix epoch. */
@@ -281,6 +287,7 @@ export class GpuHostConnection {
         if (name !== undefined && name !== (this.#expectedName ?? name)) return this.#refuse(link, name);
         this.#hello = this.#here(hello);
         this.#helloAt = Date.now();
+        this.#connectedSinceMs = performance.now();
         this.#link = link;
         this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, {
           ...shared,

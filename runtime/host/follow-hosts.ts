@@ -38,7 +38,7 @@ export async function followHosts(followed: FollowedHosts): Promise<() => void> 
     await describe();
   };
   const reading = retrying(async () => {
-    draining.set(await drains.names(), Date.now());
+    draining.set(await drains.names());
     await say();
   }, onError);
   const cleanups = [await drains.onChange(reading.run), hosts.onChange(reading.run)];

@@ -15,7 +15,7 @@ type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
 /** Selects among several hosts; see {@link Models.granted}. */
 interface Place {
   readonly key: string;
-  readonly placedAt: number;
+  readonly placedAtMs: number;
 }
 
 /** The models of all GPU hosts that this runtime is connected to. */
@@ -78,10 +78,14 @@ export class Models {
    * away keeps its models; calls on them answer `unavailable`.
    *
    * @param key selects among several hosts with a model: the same key selects the same host
-   * @param placedAt time of the root's placement, milliseconds since the Unix epoch: a host drained later still serves the root's children
+   * @param placedAtMs time of the root's placement, by `performance.now`: a host drained later still serves the root's children
    */
-  async granted(names: readonly string[], key = '', placedAt = Date.now()): Promise<ReadonlyMap<string, GrantedModel>> {
-    const offers = this.#offers({ key, placedAt });
+  async granted(
+    names: readonly string[],
+    key = '',
+    placedAtMs = performance.now(),
+  ): Promise<ReadonlyMap<string, GrantedModel>> {
+    const offers = this.#offers({ key, placedAtMs });
     const wanted = names.length === 0 ? [...offers.keys()] : names;
     const granted = await Promise.all(
       wanted.flatMap((name) => {
@@ -103,8 +107,8 @@ export class Models {
   }
 
   /** The encoders that a function may use, by name; names and parameters as in `granted`. */
-  encoders(names: readonly string[], key = '', placedAt = Date.now()): ReadonlyMap<string, GrantedEncoder> {
-    const offers = this.#best(({ encoders }) => encoders, { key, placedAt });
+  encoders(names: readonly string[], key = '', placedAtMs = performance.now()): ReadonlyMap<string, GrantedEncoder> {
+    const offers = this.#best(({ encoders }) => encoders, { key, placedAtMs });
     if (names.length === 0) return offers;
     return new Map([...offers].filter(([name]) => names.includes(name)));
   }
@@ -120,7 +124,7 @@ export class Models {
   ): Map<string, { readonly summary: S; readonly connection: GpuHostConnection }> {
     const best = new Map<string, { summary: S; connection: GpuHostConnection; rank: number }>();
     for (const connection of this.#inOrder(place?.key)) {
-      const rank = this.#rank(connection, place?.placedAt ?? Date.now());
+      const rank = this.#rank(connection, place?.placedAtMs ?? performance.now());
       for (const summary of summariesOf(connection)) {
         if (rank > (best.get(summary.name)?.rank ?? -1)) best.set(summary.name, { summary, connection, rank });
       }
@@ -129,11 +133,11 @@ export class Models {
   }
 
   /** Rank of a host for an invocation that was placed at a time; of equal ranks, the first host in order wins. */
-  #rank(connection: GpuHostConnection, placedAt: number): number {
-    const { connected, connectedAt, name } = connection;
-    const drain = this.#draining.of(name);
+  #rank(connection: GpuHostConnection, placedAtMs: number): number {
+    const { connected, connectedSinceMs: connectedAt, name } = connection;
+    const drain = this.#draining.steadyOf(name);
     const host = { connected, ...(connectedAt !== undefined && { connectedAt }), ...(drain && { drain }) };
-    if (wasOpen(host, placedAt)) return 3;
+    if (wasOpen(host, placedAtMs)) return 3;
     if (this.#isOpen(connection)) return 2;
     return connected ? 1 : 0;
   }

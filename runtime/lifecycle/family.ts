@@ -26,8 +26,8 @@ export class Family implements SharedLimits {
   readonly held = new HeldTime();
   /** Secrets of the whole family: a child must not log a secret that its parent told it. */
   readonly redactor = new Redactor();
-  /** When a GPU host was chosen for the root, and so for the whole family; milliseconds since the Unix epoch. */
-  placedAt: number | undefined;
+  /** When a GPU host was chosen for the root, and so for the whole family; by `performance.now`, which no step of the clock moves. */
+  placedAtMs: number | undefined;
   #tokens = 0;
   #children = 0;
   #launches = 0;

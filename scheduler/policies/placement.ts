@@ -83,7 +83,7 @@ export function isDrained({ drain }: Pick<RuntimeGpuHost, 'drain'>): boolean {
   return drain !== undefined && drain.until === undefined;
 }
 
-/** True when a GPU host has been connected since `at` (ms since the epoch) and was not drained then: invocations begun then run there. */
+/** True when a GPU host has been connected since `at` and was not drained then: invocations begun then run there. All times are by one clock. */
 export function wasOpen(host: Pick<RuntimeGpuHost, 'connected' | 'connectedAt' | 'drain'>, at: number): boolean {
   const { connected, connectedAt = 0, drain } = host;
   const drained = drain !== undefined && drain.since <= at && at < (drain.until ?? Number.POSITIVE_INFINITY);
