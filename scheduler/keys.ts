@@ -182,7 +182,10 @@ export interface Keys {
   account(tenant: string): string;
   /** Hash: time of the last repair of accounts, and the cursor at which the next one starts. */
   readonly accountRepairs: string;
-  /** Hash: `bytes` of a tenant's vector indexes, and the time at which the index host counted them (`at`, microseconds since the epoch). */
+  /**
+   * Hash: `bytes` of a tenant's vector indexes, the run of the index host that counted them (`life`), the number of the sum in that run
+   * (`sequence`), and the run before (`before`). Earlier releases stored a time (`at`) in place of the run.
+   */
   indexSum(tenant: string): string;
   /** Name of the machine that has the vector indexes. */
   readonly indexOwner: string;

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { IndexError } from './errors.ts';
 import { encodeFrame, FRAME, FrameReader, MAX_FRAME_BYTES } from './frames.ts';
 import { answerSchema, type IndexRequest, MAX_NAME } from './messages.ts';
-import type { Changed, Condition, Entry, IndexStats, Match, Shape } from './types.ts';
+import type { Changed, Condition, Entry, IndexStats, IndexSum, Match, Shape } from './types.ts';
 
 /** Time to reach an index host: as long as the supervisor may take to start it again. */
 const CONNECT_MS = 2000;
@@ -84,6 +84,10 @@ export class IndexClient {
 
   list(options: CallOptions): Promise<IndexStats[]> {
     return this.#call({ op: 'list' }, options) as Promise<IndexStats[]>;
+  }
+
+  sum(options: CallOptions): Promise<IndexSum> {
+    return this.#call({ op: 'sum' }, options) as Promise<IndexSum>;
   }
 
   drop(name: string, options: CallOptions): Promise<Changed> {

@@ -86,6 +86,7 @@ export const requestSchema = z.discriminatedUnion('op', [
   }),
   z.strictObject({ op: z.literal('stats'), name }),
   z.strictObject({ op: z.literal('list') }),
+  z.strictObject({ op: z.literal('sum') }),
   z.strictObject({ op: z.literal('drop'), name }),
 ]);
 export type IndexRequest = z.output<typeof requestSchema>;

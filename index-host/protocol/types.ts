@@ -64,10 +64,16 @@ export interface IndexStats extends Shape, Size {
   readonly isBroken?: true;
 }
 
-/** Outcome of a write: the number of entries or indexes that it wrote or deleted, and the bytes of all the tenant's indexes after it. */
-export interface Changed {
-  readonly count: number;
+/** The bytes of all of a tenant's indexes at one time. */
+export interface IndexSum {
   readonly bytes: number;
-  /** Microseconds since the epoch by the clock of the index host, which only grows. */
-  readonly at: number;
+  /** Id of one run of the index host. */
+  readonly life: string;
+  /** Orders the sums of one run: a later one has a larger number. */
+  readonly sequence: number;
+}
+
+/** Outcome of a write: the number of entries or indexes that it wrote or deleted, and the sum after it. */
+export interface Changed extends IndexSum {
+  readonly count: number;
 }

@@ -1,6 +1,6 @@
 import { IndexError } from '../protocol/errors.ts';
 import { type IndexRequest, MAX_VALUE } from '../protocol/messages.ts';
-import type { Changed, Entry, IndexStats, Match } from '../protocol/types.ts';
+import type { Changed, Entry, IndexStats, IndexSum, Match } from '../protocol/types.ts';
 import { type Catalog, refuseBroken } from './catalog.ts';
 
 /** Answers one request of a tenant. `floats` are the vectors of the request. */
@@ -10,7 +10,7 @@ export async function answer(
   request: IndexRequest,
   floats: Float32Array,
   signal: AbortSignal,
-): Promise<IndexStats | IndexStats[] | Match[] | Changed> {
+): Promise<IndexStats | IndexStats[] | IndexSum | Match[] | Changed> {
   await catalog.load(tenant, signal);
   switch (request.op) {
     case 'create': {
@@ -42,14 +42,15 @@ export async function answer(
       return catalog.turn(tenant, () => catalog.stats(tenant, request.name), signal);
     case 'list':
       return catalog.turn(tenant, () => catalog.list(tenant), signal);
+    case 'sum':
+      return catalog.turn(tenant, () => catalog.sum(tenant), signal);
     case 'drop':
       return changed(catalog, tenant, Number(await catalog.drop(tenant, request.name, signal)));
   }
 }
 
 function changed(catalog: Catalog, tenant: string, count: number): Changed {
-  const bytes = catalog.list(tenant).reduce((sum, stats) => sum + stats.bytes, 0);
-  return { count, bytes, at: Math.round((performance.timeOrigin + performance.now()) * 1000) };
+  return { count, ...catalog.sum(tenant) };
 }
 
 /** Cuts floats into vectors that the index can take. */

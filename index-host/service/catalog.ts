@@ -5,7 +5,7 @@ import path from 'node:path';
 import { once, type Pieces } from '../engine/pieces.ts';
 import { VectorIndex } from '../engine/vector-index.ts';
 import { IndexError } from '../protocol/errors.ts';
-import type { IndexStats, Shape, Size } from '../protocol/types.ts';
+import type { IndexStats, IndexSum, Shape, Size } from '../protocol/types.ts';
 import type { Turns } from './turns.ts';
 
 /** Bounds of an index host. */
@@ -54,6 +54,9 @@ export class Catalog {
   readonly #turns: Turns;
   readonly #limits: Limits;
   readonly #onError: (error: unknown) => void;
+  readonly #life = randomUUID();
+  /** Number of sums that were read. */
+  #sums = 0;
   /** Sizes of all indexes of the tenants that called since the start. */
   readonly #stats = new Map<string, Map<string, IndexStats>>();
   readonly #loading = new Map<string, Promise<void>>();
@@ -123,6 +126,12 @@ export class Catalog {
       ([name, stats]) => this.#opened.get(path.join(folder, name))?.index.stats ?? stats,
     );
     return current.sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  /** Reads the bytes of all of the tenant's indexes. */
+  sum(tenant: string): IndexSum {
+    const bytes = this.list(tenant).reduce((sum, stats) => sum + stats.bytes, 0);
+    return { bytes, life: this.#life, sequence: ++this.#sums };
   }
 
   stats(tenant: string, name: string): IndexStats {

@@ -152,6 +152,33 @@ describe('index', () => {
     await eventually(async () => (await used(tenant)) === (await bytes()), 'the sum is known');
   });
 
+  it('counts bytes whatever the clock was when earlier ones were counted, and in the order of the index host', async () => {
+    const tenant = 'timeless';
+    const guest = inferlet(undefined, tenant);
+    const { store, indexBytes } = scheduler;
+    const key = store.keys.indexSum(tenant);
+    await limitTo(tenant, 1e10);
+    // An earlier release stored this while the clock was an hour ahead.
+    await store.redis.hset(key, { bytes: 2 ** 30, at: (Date.now() + 3_600_000) * 1000 });
+    assert.equal(await used(tenant), 2 ** 30);
+    value(await call(guest, 'create', 'a', 1, 'cosine'));
+    value(await call(guest, 'upsert', 'a', [entry('one')], floats(1)));
+    const stats = async () => value(await call<IndexInfo>(guest, 'stats', 'a'));
+    assert.equal(await used(tenant), Number((await stats()).bytes));
+
+    const life = (await store.redis.hget(key, 'life')) ?? assert.fail();
+    const note = (bytes: number, sequence: number) => indexBytes.note(tenant, { bytes, life, sequence });
+    await note(2 ** 30, 1000);
+    await note(7, 999);
+    assert.equal(await used(tenant), 2 ** 30, 'the note of an earlier sum came later');
+    await host.kill();
+    await host.start();
+    value(await call(guest, 'drop-index', 'a'));
+    assert.equal(await used(tenant), 0, 'the index host has started again');
+    await note(7, 1001);
+    assert.equal(await used(tenant), 0, 'the note of the earlier run came later');
+  });
+
   it('fails with `unavailable` when the index host ends amid a call, and works with the next one', async () => {
     const guest = inferlet();
     value(await call(guest, 'create', 'lasting', 2, 'cosine'));

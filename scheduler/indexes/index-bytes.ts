@@ -9,8 +9,10 @@ const SCRIPTS = {
 /** The sum of the bytes of a tenant's indexes at one time. */
 export interface IndexSum {
   readonly bytes: number;
-  /** Time by the clock of the index host, microseconds since the epoch. */
-  readonly at: number;
+  /** Id of one run of the index host. */
+  readonly life: string;
+  /** Orders the sums of one run: a later one has a larger number. */
+  readonly sequence: number;
 }
 
 /** The records in Redis of the tenants' indexes. Every method throws `StoreError`. */
@@ -29,9 +31,9 @@ export class IndexBytes {
     return bytes < 0 ? null : bytes;
   }
 
-  /** Stores a sum, unless a later one is stored already. */
-  async note(tenant: string, { bytes, at }: IndexSum): Promise<void> {
-    await this.#store.script(SCRIPTS.note, [this.#store.keys.indexSum(tenant)], [bytes, Math.round(at)]);
+  /** Stores a sum, unless a later one is stored already. Sums of a new run replace those of the run before. */
+  async note(tenant: string, { bytes, life, sequence }: IndexSum): Promise<void> {
+    await this.#store.script(SCRIPTS.note, [this.#store.keys.indexSum(tenant)], [bytes, life, sequence]);
   }
 
   /** Name of the machine whose index host has the indexes: the first one that asked. */

@@ -1,14 +1,21 @@
 --[[
-  Stores the bytes of a tenant's indexes, unless a later sum is known.
+  Stores the bytes of a tenant's indexes, unless a later sum is known: one of the same run of the index host with a larger number, or one of the
+  run that followed. Records of earlier releases name no run; any sum replaces them.
 
   KEYS[1] the sum (hash)
 
   ARGV[1] bytes
-  ARGV[2] when the index host knew them, microseconds
+  ARGV[2] id of the index host's run
+  ARGV[3] number of the sum among those of the run
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 
-if tonumber(redis.call('HGET', KEYS[1], 'at') or 0) < tonumber(ARGV[2]) then
-  redis.call('HSET', KEYS[1], 'bytes', ARGV[1], 'at', ARGV[2])
+local life, sequence, before = unpack(redis.call('HMGET', KEYS[1], 'life', 'sequence', 'before'))
+if ARGV[2] == before or (ARGV[2] == life and tonumber(ARGV[3]) <= tonumber(sequence)) then
+  return 1
 end
+if ARGV[2] ~= life then
+  redis.call('HSET', KEYS[1], 'before', life or '')
+end
+redis.call('HSET', KEYS[1], 'bytes', ARGV[1], 'life', ARGV[2], 'sequence', ARGV[3])
 return 1
