@@ -80,6 +80,19 @@ onOneBackend('exports', (handler) => {
     );
   });
 
+  handler('pages that are imported twice count once against the page limit, on both ends', async (b) => {
+    must(await b.ask({ op: 'export-pages', pages: b.pages(4), name: 'twice', persistent: false }));
+    const inferlet = b.connection.openInferlet({ id: 'importer', maxPages: 6, arrival: 2 });
+    const queue = inferlet.createQueue('tiny');
+    for (let i = 0; i < 2; i++) must(await inferlet.importPages(queue, 'twice'));
+    must(inferlet.allocatePages(queue, 2));
+    must(await inferlet.synchronize(queue));
+    assert.equal(inferlet.heldPages, 6);
+    assert.equal(tagOf(inferlet.allocatePages(queue, 1)), 'limit-exceeded');
+    await inferlet.close();
+    must(await b.ask({ op: 'unexport', name: 'twice' }));
+  });
+
   handler('names belong to a tenant, and are taken once', async (b) => {
     const own = b.pages(1);
     must(await b.fill(own, [1, 2]));

@@ -256,12 +256,12 @@ export class DeviceClient {
   }
 
   importPages(queue: number, name: string): Promise<Outcome<Imported>> {
-    return this.#import(queue, (first) => ({ op: 'import-pages', first, name }));
+    return this.#import(queue, (first) => ({ op: 'import-pages', first, name }), `export ${name}`);
   }
 
   /** Maps a file's pages; with `write` its lock is held until `unlockFile` or the inferlet's end. */
   openFile(queue: number, name: string, write: boolean, functionName: string): Promise<Outcome<Imported>> {
-    return this.#import(queue, (first) => ({ op: 'file-open', first, name, write, functionName }));
+    return this.#import(queue, (first) => ({ op: 'file-open', first, name, write, functionName }), `file ${name}`);
   }
 
   /** Maps the pages of a copy that the host keeps of another host's pages. */
@@ -290,8 +290,11 @@ export class DeviceClient {
     return this.#issuer.close();
   }
 
-  /** Sends a call that maps pages. Reserves addresses for the maximum number of pages. */
-  #import(queue: number, operation: (first: number) => Operation): Promise<Outcome<Imported>> {
+  /**
+   * Sends a call that maps pages. Reserves addresses for the maximum number of pages.
+   * @param source names pages that the host maps again when it is imported again; undefined when each import has pages of its own
+   */
+  #import(queue: number, operation: (first: number) => Operation, source?: string): Promise<Outcome<Imported>> {
     const space = this.#spaceFor(queue);
     if ('tag' in space) return Promise.resolve(err(space));
     const first = takePageAddresses(space, MAX_IMPORT_PAGES);
@@ -299,7 +302,8 @@ export class DeviceClient {
     const read: Answer<Imported> = (result) => {
       if (result.kind !== 'imported') return undefined;
       const { pages, tokens, nextPosition } = result;
-      space.pages.allocate(first, pages);
+      if (source === undefined) space.pages.allocate(first, pages);
+      else space.pages.import(source, first, pages);
       return ok({ pages: addresses(first, pages), tokens, nextPosition });
     };
     return this.#ask(queue, operation(first), read);

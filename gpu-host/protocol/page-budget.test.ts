@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { addresses } from './addresses.ts';
 import { PageBudget, SharedPages } from './page-budget.ts';
 
 test('pages past the limit or the pool are refused at once, with the numbers', () => {
@@ -22,6 +23,26 @@ test('a shared page counts once, until its last address is given back', () => {
   assert.equal(budget.held, 1);
   budget.free(Uint32Array.of(4, 2, 77));
   assert.equal(budget.held, 0);
+});
+
+test('pages that are imported again count once, until their last address is given back', () => {
+  const shared = new SharedPages('family', 100);
+  const budget = new PageBudget(60, 1000, shared, 'm');
+  for (const first of [1000, 2000]) budget.import('export a', first, 40);
+  assert.deepEqual([budget.held, budget.refuse(20)], [40, undefined]);
+  budget.import('export b', 3000, 5);
+  budget.share(Uint32Array.of(2000), 9000);
+  budget.free(addresses(1000, 40));
+  assert.equal(budget.held, 45);
+  budget.free(addresses(2000, 40));
+  assert.equal(budget.held, 6, 'the other name, and the shared address');
+  // The name has more pages by now.
+  budget.import('export a', 4000, 41);
+  assert.equal(budget.held, 46);
+  budget.free(Uint32Array.of(9000));
+  budget.free(addresses(4000, 41));
+  budget.free(addresses(3000, 5));
+  assert.deepEqual([budget.held, shared.held('m'), [...shared.peak]], [0, 0, [['m', 46]]]);
 });
 
 test('pages held together with others count together, and are given back by a close', () => {

@@ -36,18 +36,23 @@ export class SharedPages {
   }
 }
 
+/** Maximum sources of imports that a budget remembers. Pages of a forgotten source count again when another import maps them. */
+const MAX_SOURCES = 256;
+
 /**
  * The client's count of the pages behind one inferlet's addresses, so that an allocation past the limit is refused at once. The host counts
- * again, exactly: only it knows the copies made by writes to shared pages.
+ * again, exactly: only it knows the copies made by writes to shared pages, the pages that two names share, and when a name gets new pages.
  */
 export class PageBudget {
   #maxPages: number;
   #poolPages: number;
-  /** Page behind each address, named by the address that allocated it; only for addresses that are or were shared. */
+  /** Page behind each address, named by the address that first had it; only for the later addresses of a page. */
   #origins = new Map<number, number>();
   /** Number of held addresses of each shared page. */
   #sharers = new Map<number, number>();
   #live = new Set<number>();
+  /** First address of the first import from each source; the least recently imported source comes first. */
+  #sources = new Map<string, number>();
   #shared: SharedPages | undefined;
   #model: string;
   #held = 0;
@@ -105,27 +110,43 @@ export class PageBudget {
   share(pages: Uint32Array, first: number): void {
     for (let i = 0; i < pages.length; i++) {
       const source = pages[i] as number;
-      if (!this.#live.has(source)) continue;
-      const origin = this.#origins.get(source) ?? source;
-      this.#origins.set(source, origin);
-      this.#origins.set(first + i, origin);
-      this.#live.add(first + i);
-      this.#sharers.set(origin, (this.#sharers.get(origin) ?? 1) + 1);
+      if (this.#live.has(source)) this.#add(first + i, this.#origins.get(source) ?? source);
     }
+  }
+
+  /** Counts the pages of an import, unless the inferlet still has them from an earlier import of the same `source`. */
+  import(source: string, first: number, count: number): void {
+    const firstOrigin = this.#sources.get(source) ?? first;
+    this.#sources.delete(source);
+    this.#sources.set(source, firstOrigin);
+    const [oldest] = this.#sources.keys();
+    if (this.#sources.size > MAX_SOURCES && oldest !== undefined) this.#sources.delete(oldest);
+    for (let i = 0; i < count; i++) this.#add(first + i, firstOrigin + i);
   }
 
   free(pages: Uint32Array): void {
     for (const page of pages) {
       if (!this.#live.delete(page)) continue;
-      const origin = this.#origins.get(page);
+      const origin = this.#origins.get(page) ?? page;
       this.#origins.delete(page);
-      const left = origin === undefined ? 0 : (this.#sharers.get(origin) ?? 1) - 1;
-      if (origin !== undefined) {
-        if (left > 0) this.#sharers.set(origin, left);
-        else this.#sharers.delete(origin);
+      const left = (this.#sharers.get(origin) ?? 1) - 1;
+      if (left > 0) {
+        this.#sharers.set(origin, left);
+        continue;
       }
-      if (left === 0) this.#count(-1);
+      this.#sharers.delete(origin);
+      this.#count(-1);
     }
+  }
+
+  /** Adds an address of the page that is named `origin`; counts the page if no address has it. */
+  #add(address: number, origin: number): void {
+    const holders = this.#sharers.get(origin) ?? (this.#live.has(origin) ? 1 : 0);
+    this.#live.add(address);
+    if (holders === 0) this.#count(1);
+    if (address === origin) return;
+    this.#origins.set(address, origin);
+    this.#sharers.set(origin, holders + 1);
   }
 
   #count(change: number): void {
