@@ -250,7 +250,7 @@ export class Batcher {
   resume(call: BatchCall, nowMs: number): void {
     if (call.state === 'done' || call.state === 'queued') return;
     if (call.continues) this.goesOn(call, nowMs);
-    if (call.blockers > 0) call.state = 'queued';
+    if (call.blockers > 0) this.#queueAgain(call);
     else this.#makeReady(call);
   }
 
@@ -266,7 +266,8 @@ export class Batcher {
    */
   hold(call: BatchCall): void {
     if (call.queue.front !== call) call.queue.back.add(call);
-    call.state = call.blockers > 0 ? 'queued' : 'paused';
+    if (call.blockers > 0) this.#queueAgain(call);
+    else call.state = 'paused';
     for (const later of call.dependents ?? []) this.#goBack(later);
     for (const { later } of call.links?.softDependents ?? []) this.#goBack(later);
   }
@@ -275,7 +276,12 @@ export class Batcher {
   #goBack(later: BatchCall): void {
     if (later.state !== 'ready' || later.blockers === 0) return;
     this.#withdraw(later);
-    later.state = 'queued';
+    this.#queueAgain(later);
+  }
+
+  #queueAgain(call: BatchCall): void {
+    call.state = 'queued';
+    call.parked();
   }
 
   #advance(queue: BatchQueue): void {

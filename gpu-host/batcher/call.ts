@@ -92,6 +92,12 @@ export abstract class BatchCall {
     return true;
   }
 
+  /**
+   * Called when the call, whose turn had come, has to wait again, and has no step under way. Gives back what `acquire` took, since other calls may
+   * need it meanwhile; `acquire` takes it again before the call goes.
+   */
+  parked(): void {}
+
   abstract visitKeys(visit: KeyVisitor): void;
 }
 

@@ -43,6 +43,21 @@ test('a call may be held again and again', () => {
   assert.deepEqual(trace.steps(), [['F1', 'F2', 'P1']]);
 });
 
+test('calls that wait for a held one give back what they took, and take it again before they go', () => {
+  const { trace, first, second, rider } = heldChain();
+  assert.deepEqual(
+    [first, second, rider].map(({ acquired }) => acquired),
+    [true, false, false],
+  );
+  trace.batcher.resume(first, trace.nowMs);
+  const { batch } = trace.start();
+  assert.deepEqual(
+    [first, second, rider].map(({ acquired }) => acquired),
+    [true, true, true],
+  );
+  trace.end(batch);
+});
+
 test('closing a queue drops its held calls as well', () => {
   const { trace, first, second, rider, last } = heldChain();
   const queue = trace.queue('a');
@@ -53,13 +68,15 @@ test('closing a queue drops its held calls as well', () => {
 test('a call that found no room behind a held one waits for it', () => {
   const trace = new Trace({ maxCalls: 1 });
   const first = trace.push('a', { kind: 'forward', reads: [1], fills: [1] }, 'F1');
-  trace.push('a', { kind: 'forward', reads: [1], fills: [1] }, 'F2');
+  const second = trace.push('a', { kind: 'forward', reads: [1], fills: [1] }, 'F2');
   assert.deepEqual(trace.start().names, ['F1']);
   trace.batcher.hold(first);
   trace.batcher.ended(trace.nowMs);
   assert.equal(trace.batcher.waiting, 0);
+  assert.equal(second.acquired, false);
   trace.batcher.resume(first, trace.nowMs);
   assert.deepEqual(trace.steps(), [['F1'], ['F2']]);
+  assert.equal(second.acquired, true);
 });
 
 test('a call that found no room, and was paused before the one that it follows was held, waits for that one', () => {
@@ -72,6 +89,7 @@ test('a call that found no room, and was paused before the one that it follows w
   trace.batcher.hold(first);
   trace.batcher.ended(trace.nowMs);
   for (const call of [second, first]) trace.batcher.resume(call, trace.nowMs);
+  assert.equal(second.acquired, false, 'it waits again');
   assert.deepEqual(trace.steps(), [['F1:20'], ['F2']]);
   assert.equal(trace.queue('a').scoreboard.size, 0);
 });

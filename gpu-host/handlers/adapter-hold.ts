@@ -3,7 +3,7 @@ import type { AdapterWant } from './adapter-queue.ts';
 import type { Adapters } from './adapters.ts';
 import type { ModelSpace } from './space.ts';
 
-/** One call's hold on its adapter: from the call's turn, or the adapter's arrival, until the call is done. */
+/** One call's hold on its adapter: from the call's turn, or the adapter's arrival, until the call is done or has to wait again. */
 export class AdapterHold implements AdapterWant {
   readonly name: string;
   readonly space: ModelSpace;
@@ -57,11 +57,19 @@ export class AdapterHold implements AdapterWant {
     this.#told();
   }
 
+  /** Gives the adapter up until the next `acquire`. A refusal stays. */
+  giveBack(): void {
+    const state = this.#state;
+    if (state !== 'held' && state !== 'waiting') return;
+    this.#state = 'unasked';
+    this.#adapter = undefined;
+    if (state === 'held') this.#adapters.release(this.name);
+    else this.#adapters.drop(this);
+  }
+
   /** Call when the call is done or dropped. */
   release(): void {
-    if (this.#state === 'held') this.#adapters.release(this.name);
-    if (this.#state === 'waiting') this.#adapters.drop(this);
+    this.giveBack();
     this.#state = 'over';
-    this.#adapter = undefined;
   }
 }

@@ -212,7 +212,7 @@ export class Adapters {
     while (this.#queue.wants(name)) {
       fits = this.#evict(bytes);
       if (fits) break;
-      // Calls that hold an adapter have had their turn and will end, by the device or with their inferlet.
+      // Calls that hold an adapter have had their turn: they will end, by the device or with their inferlet, or give it back to wait for memory.
       await new Promise<void>((resolve) => {
         this.#changed = resolve;
       });

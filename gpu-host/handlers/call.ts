@@ -77,9 +77,6 @@ export abstract class HostCall extends BatchCall {
     return true;
   }
 
-  /** Called when the call begins to be held, between two steps of it: its pages may move. */
-  parked(): void {}
-
   override acquire(): boolean {
     return !this.hostQueue.space.park(this);
   }
@@ -170,6 +167,10 @@ export abstract class DeviceCall extends HostCall {
   /** The adapter that the call computes with. @throws CallFault when it was refused */
   get adapter(): DeviceAdapter | undefined {
     return this.#hold?.adapter;
+  }
+
+  override parked(): void {
+    this.#hold?.giveBack();
   }
 
   override release(): void {

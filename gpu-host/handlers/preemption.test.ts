@@ -176,6 +176,60 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
   assert.equal(statsOf(host).terminations, 0);
 });
 
+test('a preempted call gives its adapter back, so that an older inferlet gets its own while the device is busy', async () => {
+  const adapters = { first: { seed: 3, rank: 2 }, second: { seed: 4, rank: 2 } };
+  await using probe = await startTestHost({ adapters });
+  const adapterMemoryBytes = probe.adapters.get('first')!.bytes;
+  const isOlderThere = () => {
+    const spaces = [...(host.host.engines[0]?.spaces ?? [])];
+    return spaces.some(({ owner, scoreboard }) => owner.arrival === 2 && scoreboard.size > 0);
+  };
+  let hasBegun = false;
+  // The first part of the newer one's prompt lasts until the older one's calls are there.
+  const forward = async (inner: Backend, batch: Parameters<Backend['forward']>[0]) => {
+    if (!hasBegun && batch.some(({ adapter }) => adapter)) {
+      hasBegun = true;
+      await until(isOlderThere);
+    }
+    return inner.forward(batch);
+  };
+  const wrap = (inner: Backend): Backend => wrapBackend(inner, { forward: (batch) => forward(inner, batch) });
+  const model = { ...SWAP, adapterMemoryBytes, maxBatchTokens: 20 };
+  await using host = await startTestHost({ pageCount: PAGES, adapters, wrap, model });
+  const connection = await host.connect();
+  const [busy, older, newer] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];
+  const step = ({ inferlet, queue }: Guest, adapter: string | undefined, inPages: Uint32Array, outPages = inPages) => {
+    const tokens = adapter ? range(1, 61) : Uint32Array.of(5);
+    const request = { tokens, positions: range(0, tokens.length), mask: undefined, inPages, outPages, rows: 1 };
+    const wanted = { output: { tag: 'sample' as const, val: GREEDY }, ...(adapter ? { adapter } : {}) };
+    return inferlet.ask(queue, { op: 'step', request: { ...request, ...wanted } });
+  };
+  const pages = must(newer.inferlet.allocatePages(newer.queue, 8));
+  const prompt = step(newer, 'first', pages);
+  await until(() => hasBegun);
+  let answered = false;
+  const answer = step(older, 'second', must(older.inferlet.allocatePages(older.queue, 12))).finally(() => {
+    answered = true;
+  });
+  const deadlineMs = performance.now() + 10_000;
+  while (!answered && performance.now() < deadlineMs) must(await step(busy, undefined, NONE));
+  assert.ok(answered, 'the older one got its adapter although the device was never idle');
+  assert.equal(statsOf(host).preemptions, 1);
+  const said = must(await answer).tokens;
+  await older.inferlet.close();
+  const later = must(await prompt).tokens;
+  await newer.inferlet.close();
+  const alone = guest(connection, 2);
+  for (const [adapter, expected] of [
+    ['first', later],
+    ['second', said],
+  ] as const) {
+    const own = must(alone.inferlet.allocatePages(alone.queue, 8));
+    assert.deepEqual(must(await step(alone, adapter, own)).tokens, expected);
+    alone.inferlet.freePages(alone.queue, own);
+  }
+});
+
 test('a held inferlet goes on when the older ones neither call nor wait, and the older ones get their pages back later', async () => {
   await using host = await startTestHost({ pageCount: PAGES, model: SWAP });
   const connection = await host.connect();

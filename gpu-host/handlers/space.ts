@@ -136,6 +136,7 @@ export class ModelSpace {
     this.parked.add(call);
     this.pages.contender.heldCalls++;
     if (this.parked.size === 1) this.port.held(this, true);
+    // Between two steps of the call: its pages may move.
     call.parked();
     return true;
   }

@@ -26,6 +26,8 @@ export class SimCall extends BatchCall {
   left: number;
   /** True while something that the call needs is still to come. */
   late: boolean;
+  /** True from when the call got what it needs until it was parked. */
+  acquired = false;
   /** Set by tests of calls that share pages. */
   pagesToCome: PagesAhead | undefined;
 
@@ -46,7 +48,12 @@ export class SimCall extends BatchCall {
   }
 
   override acquire(): boolean {
-    return !this.late;
+    this.acquired = !this.late;
+    return this.acquired;
+  }
+
+  override parked(): void {
+    this.acquired = false;
   }
 
   override get continues(): boolean {
