@@ -59,10 +59,13 @@ test('the most probable tokens that a run requests suffice to pick the token of 
     const penalties = new Penalties(changes, 400);
     const topK = penalties.candidates(sampler, 256);
     assert.ok(topK < 256, 'no more than needed');
+    const allowed = penalties.allowed();
+    const isAllowed = (token: number) => !allowed || (((allowed[token >>> 5] as number) >>> (token & 31)) & 1) === 1;
+    const most = sorted.filter(([token]) => isAllowed(token)).slice(0, topK);
     const top = {
       topK,
-      tokens: Uint32Array.from(sorted.slice(0, topK), ([token]) => token),
-      logProbabilities: Float32Array.from(sorted.slice(0, topK), ([, logit]) => logit),
+      tokens: Uint32Array.from(most, ([token]) => token),
+      logProbabilities: Float32Array.from(most, ([, logit]) => logit),
     };
     const exact = new Map([...logits].map(([token, logit]) => [token, Math.fround(logit)]));
     assert.equal(penalties.tokenOf(sampler, top, 256, seed), defined(changes, sampler, exact, seed), `seed ${seed}`);
@@ -100,6 +103,19 @@ test('wrong changes are refused', () => {
   const nothing = new Penalties(biased([5, Number.NEGATIVE_INFINITY]), 64);
   const only = { topK: 1, tokens: ids(5), logProbabilities: Float32Array.of(0) };
   assert.throws(() => nothing.tokenOf(GREEDY, only, 256, 0), /leave no token/);
+});
+
+test('excluded tokens are no candidates, so that the others are, however many there are', () => {
+  const excluded = Array.from({ length: 300 }, (_, i) => [2 * i, Number.NEGATIVE_INFINITY] as const);
+  const penalties = new Penalties({ ...biased(...excluded, [7, -1], [4, 2]), chosen: ids(9), presence: 1 }, 640);
+  const words = penalties.allowed();
+  assert.equal(words?.length, 20);
+  const allowed = (token: number) => ((words?.[token >>> 5] as number) >>> (token & 31)) & 1;
+  assert.deepEqual([0, 2, 4, 598].map(allowed), [0, 0, 0, 0]);
+  assert.deepEqual([1, 7, 9, 599, 600, 639].map(allowed), [1, 1, 1, 1, 1, 1]);
+  const fewer = new Penalties(biased(...excluded, [7, -1]), 640);
+  assert.equal(fewer.candidates(GREEDY, 256), 2, 'the wanted token, and one for the bias');
+  assert.equal(new Penalties(biased([7, -1]), 640).allowed(), undefined);
 });
 
 /** The tokens of a run after the prompt. */
@@ -236,3 +252,23 @@ withWorkbench('runs with changed logits', (handler) => {
     assert.equal(tagOf(await run(b, { ...UNCHANGED, frequency: 1 }, GREEDY)), 'ok');
   });
 });
+
+withWorkbench(
+  'runs that exclude more tokens than a host returns candidates',
+  (handler) => {
+    for (const [name, sampler] of Object.entries({ greedy: GREEDY, sampled: SAMPLED })) {
+      handler(`${name}: the token is one of the others`, async (b) => {
+        const { vocabularySize } = b.host.model.config;
+        const text = PROMPT.slice(0, -1).concat(12);
+        const top = await b.oracle.top(text, [...text.keys()], 1, vocabularySize);
+        const excluded = Array.from(top.tokens.subarray(0, 256), (token) => [token, Number.NEGATIVE_INFINITY] as const);
+        const changes = biased(...excluded);
+        const logits = new Map(Array.from(top.tokens, (id, i) => [id, top.logProbabilities[i] as number]));
+        const expected = defined(changes, sampler, logits, text.length - 1);
+        if (sampler === GREEDY) assert.equal(expected, top.tokens[256]);
+        assert.deepEqual(must(await run(b, changes, sampler, 12, 1)), [expected]);
+      });
+    }
+  },
+  { shape: { vocabularySize: 320 } },
+);

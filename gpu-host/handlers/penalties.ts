@@ -14,8 +14,8 @@ const LARGEST = 1e6;
 
 /**
  * Changes of a run's logits (`wit/penalties.wit`): biases, and penalties for tokens that the text has chosen. They apply to the most probable
- * tokens. The run requests those that its sampler wants, and as many more as the changes can move below them. Sorted lists take as much memory
- * as they took on the wire, which is the amount that their inferlet is charged.
+ * tokens that no bias excludes. The run requests those that its sampler wants, and as many more as the changes can move below them. Sorted lists
+ * take as much memory as they took on the wire, which is the amount that their inferlet is charged.
  */
 export class Penalties {
   readonly #frequency: number;
@@ -28,6 +28,9 @@ export class Penalties {
   /** Sorted, with the value of each. */
   readonly #biased: Uint32Array;
   readonly #biases: Float32Array;
+  /** Tokens with a bias of negative infinity; the list may name one more than once. */
+  readonly #excluded: Uint32Array;
+  readonly #vocabularySize: number;
   /** True when a change may raise a token, from any place below. */
   readonly #raises: boolean;
   #list: RowChangeList | undefined;
@@ -43,8 +46,9 @@ export class Penalties {
     checkTokens(biasTokens, vocabularySize);
     checkTokens(chosen, vocabularySize);
     for (const value of biasValues) if (value !== Number.NEGATIVE_INFINITY) checkValue('bias', value);
-    const banned = new Set(biasTokens.filter((_, i) => biasValues[i] === Number.NEGATIVE_INFINITY));
-    if (banned.size === vocabularySize) throw nothingLeft();
+    this.#excluded = biasTokens.filter((_, i) => biasValues[i] === Number.NEGATIVE_INFINITY);
+    this.#vocabularySize = vocabularySize;
+    if (new Set(this.#excluded).size === vocabularySize) throw nothingLeft();
     const order = Uint32Array.from(biasTokens.keys()).sort(
       (a, b) => (biasTokens[a] as number) - (biasTokens[b] as number),
     );
@@ -71,15 +75,26 @@ export class Penalties {
     this.#list?.took(token);
   }
 
-  /** Number of most probable tokens that the next draw must see. */
+  /**
+   * The tokens that no bias excludes, as the row's `allowed` tokens; undefined when a bias excludes none. Made anew for each step: the inferlet
+   * is not charged for the memory.
+   */
+  allowed(): Uint32Array | undefined {
+    if (this.#excluded.length === 0) return undefined;
+    const words = new Uint32Array(Math.ceil(this.#vocabularySize / 32)).fill(0xffff_ffff);
+    for (const token of this.#excluded) words[token >>> 5] = (words[token >>> 5] as number) & ~(1 << (token & 31));
+    return words;
+  }
+
+  /** Number of most probable `allowed` tokens that the next draw must see. */
   candidates(sampler: Sampler, maxTopK: number): number {
     if (this.#raises) return maxTopK;
-    const changed = this.#distinct + this.#sampled.size + this.#biased.length;
+    const changed = this.#distinct + this.#sampled.size + this.#biased.length - this.#excluded.length;
     return Math.min(maxTopK, candidatesWanted(sampler, maxTopK) + changed);
   }
 
   /**
-   * The token after an input at `position`, from its most probable ones before the changes.
+   * The token after an input at `position`, from its most probable `allowed` ones before the other changes.
    * @throws CallFault `internal` when the model computed no numbers, `invalid-argument` when the changes leave no token
    */
   tokenOf(sampler: Sampler, top: TopTokens, maxTopK: number, position: number): number {

@@ -135,7 +135,9 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     const output = { kind: 'top', rows: 1 } as const;
     const penalties = this.#penalties;
     if (penalties) {
-      return plan.begin(1, inputs, { ...output, topK: penalties.candidates(sampler, this.#model.maxTopK) });
+      const topK = penalties.candidates(sampler, this.#model.maxTopK);
+      const allowed = penalties.allowed();
+      return plan.begin(1, inputs, { ...output, topK, ...(allowed ? { allowed } : {}) });
     }
     const draws = drawsOf(sampler, [position]);
     const changes = this.#changes?.onDevice().row;
