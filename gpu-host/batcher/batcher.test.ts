@@ -137,6 +137,32 @@ test('room is kept for a long call, also when it becomes ready while a batch is 
   assert.deepEqual(trace.step(), ['a', 'b', 'long:62']);
 });
 
+test('projections go together while their scores fit; a larger one goes alone', () => {
+  const trace = new Trace({ maxScores: 100 });
+  for (const [name, scores] of [
+    ['a', 60],
+    ['b', 40],
+    ['c', 1],
+    ['d', 500],
+    ['e', 0],
+  ] as const)
+    trace.push(name, { kind: 'project', scores });
+  assert.deepEqual(trace.steps(), [['a', 'b'], ['c'], ['d'], ['e']]);
+});
+
+test('a projection whose scores do not fit beside others does not ride with its forward', () => {
+  const trace = new Trace({ maxScores: 100 });
+  for (const [name, scores] of [
+    ['a', 60],
+    ['b', 60],
+    ['c', 40],
+  ] as const) {
+    trace.push(name, { kind: 'forward', writes: [1] }, `${name} forward`);
+    trace.push(name, { kind: 'project', reads: [1], scores }, `${name} scores`);
+  }
+  assert.deepEqual(trace.steps(), [['a forward', 'b forward', 'c forward', 'a scores', 'c scores'], ['b scores']]);
+});
+
 test('projections of one queue go together', () => {
   const trace = new Trace();
   for (const name of ['one', 'two', 'three']) trace.push('a', { kind: 'project', reads: [1] }, name);

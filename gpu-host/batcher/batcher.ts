@@ -8,6 +8,7 @@ import { DEFAULT_GRACE } from './policies/adaptive.ts';
 import { earliest } from './policies/eager.ts';
 import type { BatchPolicy } from './policies/policy.ts';
 import { BatchQueue } from './queue.ts';
+import { type BatchRoom, roomForEncodings, roomForProjections } from './room.ts';
 import { Rotation } from './rotation.ts';
 import type { Scoreboard } from './scoreboard.ts';
 import { type BatchLimits, mostShortTokens, selectForwards } from './select.ts';
@@ -53,7 +54,7 @@ export class Batcher {
   /** Tenants whose calls are on the device, or joined the batch there. */
   #computing = new Set<string>();
   /** Projections of the forward batch under construction. */
-  #riders: BatchCall[] | undefined;
+  #riders: BatchRoom | undefined;
   readonly #departure: Departure;
   /** First `next` at which the device was free and calls were ready; undefined otherwise. */
   #waitingSinceMs: number | undefined;
@@ -293,7 +294,7 @@ export class Batcher {
   /** Lets a call whose turn has come go. */
   #admit(call: BatchCall): void {
     if (!call.acquire()) call.state = 'paused';
-    else if (call.kind === 'project' && this.#riders && this.#riders.length < this.limits.maxCalls) this.#ride(call);
+    else if (call.kind === 'project' && this.#riders?.take(call)) this.#ride(call);
     else this.#makeReady(call);
   }
 
@@ -395,27 +396,19 @@ export class Batcher {
     return this.#latency.goesBefore(call, other) ?? isMoreUrgent(call, other, this.limits.agingMs);
   }
 
-  /** Takes as many images as fit a batch by their inputs, and at least one: an image cannot be cut. */
   #takeEncodings(): Batch {
-    const { maxCalls, maxTokens } = this.limits;
-    const ready = this.#encodings;
-    let taken = 0;
-    let tokens = 0;
-    for (let next = ready[0]; next; next = ready[taken]) {
-      tokens += next.tokens;
-      if (taken > 0 && (taken === maxCalls || tokens > maxTokens)) break;
-      this.#leave(next);
-      taken++;
-    }
-    return { ...NOTHING, encodings: ready.splice(0, taken) };
+    return { ...NOTHING, encodings: this.#takeInto(roomForEncodings(this.limits), this.#encodings) };
   }
 
   #takeProjections(): Batch {
-    const ready = this.#projections;
-    let taken = 0;
-    // The next call of a queue comes to the front as one leaves, and may be another projection.
-    while (taken < ready.length && taken < this.limits.maxCalls) this.#leave(ready[taken++] as BatchCall);
-    return { ...NOTHING, projections: ready.splice(0, taken) };
+    return { ...NOTHING, projections: this.#takeInto(roomForProjections(this.limits), this.#projections) };
+  }
+
+  #takeInto(room: BatchRoom, ready: BatchCall[]): readonly BatchCall[] {
+    // The next call of a queue comes to the front as one leaves, and may be another one for this batch.
+    for (let next = ready[0]; next && room.take(next); next = ready[room.calls.length]) this.#leave(next);
+    ready.splice(0, room.calls.length);
+    return room.calls;
   }
 
   #takeForwards(): Batch {
@@ -426,8 +419,8 @@ export class Batcher {
     this.#latency.lend(awaitedBy);
     this.#forwards = ready;
     const forwards: Grant[] = [];
-    const projections: BatchCall[] = [];
-    this.#riders = projections;
+    const riders = roomForProjections(this.limits);
+    this.#riders = riders;
     const take = (call: BatchCall, tokens: number): void => {
       if (call.links && call.links.follows > 0) this.rides.softJoins++;
       const after = call.links?.needs;
@@ -444,13 +437,12 @@ export class Batcher {
     this.#riders = undefined;
     for (const { call, tokens } of forwards) if (leavesWith(call, tokens)) dismissFollowers(call);
     this.#forwards = [...ready.filter((call) => call.state === 'ready'), ...waiting];
-    return { forwards, projections, encodings: [], awaitedBy };
+    return { forwards, projections: riders.calls, encodings: [], awaitedBy };
   }
 
   /** A projection that waits only for forwards of this batch goes with it: embed, forward and next-distribution are one step. */
   #ride(call: BatchCall): void {
     this.rides.projections++;
-    this.#riders?.push(call);
     this.#leave(call);
   }
 }

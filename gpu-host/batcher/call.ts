@@ -59,6 +59,11 @@ export abstract class BatchCall {
   /** Inputs still to compute; a batch's token limit counts these. */
   abstract get tokens(): number;
 
+  /** Tokens whose scores the call returns; a batch bounds their sum. */
+  get scores(): number {
+    return 0;
+  }
+
   /**
    * True when the call may be cut at any input. The batcher asks only when the call does not fit, and only after every call that this one waits
    * for is done: it never cuts a call that joins the batch of a call that it follows.

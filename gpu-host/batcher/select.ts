@@ -6,11 +6,13 @@ export interface BatchLimits {
   readonly maxCalls: number;
   /** Maximum inputs over all sequences; only a call that cannot be cut exceeds it, and then alone. */
   readonly maxTokens: number;
+  /** Maximum tokens whose scores the projections of a batch return, so that the host's thread is soon free again; only a single call exceeds it. */
+  readonly maxScores: number;
   /** Milliseconds of waiting that outweigh one level of priority. */
   readonly agingMs: number;
 }
 
-export const DEFAULT_LIMITS: BatchLimits = { maxCalls: 128, maxTokens: 512, agingMs: 250 };
+export const DEFAULT_LIMITS: BatchLimits = { maxCalls: 128, maxTokens: 512, maxScores: 65_536, agingMs: 250 };
 
 /** Maximum inputs of a decode, unless four of these exceed a batch. A decode is never cut; long calls leave room for it. */
 const SHORT_TOKENS = 16;

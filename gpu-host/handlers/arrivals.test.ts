@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { must, range, tagOf } from '../testing/host.ts';
+import { must, NONE, range, tagOf } from '../testing/host.ts';
 import { ids, onOneBackend, PROMPT, Workbench } from '../testing/workbench.ts';
 import type { HostCall } from './call.ts';
 
@@ -29,7 +29,7 @@ function watchPlaces(b: Workbench): Disposable & { read: number; atOnce: number 
   };
   batcher.push = (call, nowMs) => {
     // A lone call has no order to be put into.
-    if (isReading && (call as HostCall).isLong && call.queue.scoreboard.size > 0) counts.atOnce++;
+    if (isReading && (call as HostCall).hasManyAddresses && call.queue.scoreboard.size > 0) counts.atOnce++;
     push(call, nowMs);
   };
   return Object.assign(counts, {
@@ -51,6 +51,34 @@ onOneBackend('calls with many addresses', (handler) => {
     const fresh = sendLong(b);
     assert.equal(fresh.length, MANY);
     must(await b.inferlet.synchronize(b.queue));
+  });
+
+  handler('and those with other long lists are known as long', async (b) => {
+    const { batcher } = b.host.host.engines[0]!;
+    const push = batcher.push.bind(batcher);
+    const calls: HostCall[] = [];
+    batcher.push = (call, nowMs) => {
+      calls.push(call as HostCall);
+      push(call, nowMs);
+    };
+    const [from, to] = [b.pages(2), b.pages(1)];
+    must(await b.fill(from, PROMPT));
+    const many = new Uint32Array(MANY);
+    b.send({ op: 'copy-tokens', sources: from, indices: many, destinations: to, positions: NONE });
+    const [embed] = b.embeds(1);
+    const scores = b.ask({ op: 'log-probabilities', embed: embed!, tokens: many });
+    const mask = { runs: many, rowLengths: ids(1) };
+    const masked = b.probe(from, 7, PROMPT.length, mask);
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'context-overflow');
+    assert.equal(tagOf(await scores), 'invalid-argument');
+    await assert.rejects(masked, /invalid-argument/);
+    Reflect.deleteProperty(batcher, 'push');
+    const long = calls.filter(({ isLong }) => isLong);
+    assert.deepEqual(
+      long.map(({ kind }) => kind),
+      ['idle', 'project', 'forward'],
+    );
+    assert.ok(long.every(({ hasManyAddresses }) => !hasManyAddresses));
   });
 
   handler('do not hold up another tenant, and their inferlet may end before their turn', async (b) => {

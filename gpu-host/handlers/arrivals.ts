@@ -21,7 +21,7 @@ export class Arrivals {
     const { arriving, owner, port, scoreboard } = space;
     if (arriving.length > 0) arriving.push(call);
     // A lone call needs no place in an order.
-    else if (!call.isLong || scoreboard.size === 0) this.#batcher.push(call, nowMs);
+    else if (!call.hasManyAddresses || scoreboard.size === 0) this.#batcher.push(call, nowMs);
     else {
       arriving.push(call);
       void this.#gaps.work(() => this.#takeNext(space), owner.tenant, port.meter);

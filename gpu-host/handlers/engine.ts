@@ -11,7 +11,7 @@ import type { PageSnapshot } from '../memory/space-snapshot.ts';
 import type { SwapStore } from '../memory/swap/store.ts';
 import type { Tenants } from '../memory/tenants.ts';
 import type { HandlerError } from '../protocol/errors.ts';
-import { addressCount, type QueuedOperation } from '../protocol/operations.ts';
+import type { QueuedOperation } from '../protocol/operations.ts';
 import { BatchTracer } from '../telemetry/batch-trace.ts';
 import { Adapters } from './adapters.ts';
 import { Arrivals } from './arrivals.ts';
@@ -271,9 +271,7 @@ export class ModelEngine {
     const startedMs = performance.now();
     const call = makeCall(queue, id, operation, this.#maker);
     call.span = space.port.span;
-    const addresses = addressCount(operation);
-    call.bytes = bytes + addresses * KEY_BYTES;
-    call.isLong = addresses > MANY_ADDRESSES;
+    call.measure(operation, bytes);
     space.pend(call.bytes);
     this.#thread.saw(space.owner.tenant, startedMs);
     this.#arrivals.take(call, startedMs);
@@ -439,12 +437,6 @@ export class ModelEngine {
     }
   }
 }
-
-/** Calls with more addresses take the thread for longer than any call takes to arrive: about 0.2 µs an address. */
-const MANY_ADDRESSES = 256;
-
-/** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */
-const KEY_BYTES = 100;
 
 /** Watching the sockets saves the sleep and the wake-up, about 30 µs a step, but takes a core. On a single core the runtime needs it. */
 const MAY_WATCH = availableParallelism() > 1;

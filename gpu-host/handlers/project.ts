@@ -82,6 +82,10 @@ export class ScoreCall extends ProjectCall {
     return this.#tokens ?? NO_TOKENS;
   }
 
+  override get scores(): number {
+    return this.scored.length;
+  }
+
   override check(): void {
     checkTokens(this.scored, this.model.backend.config.vocabularySize);
   }

@@ -149,6 +149,26 @@ test('masks of the wrong shape are refused with the reason', () => {
   }
 });
 
+test('a mask is refused before a matrix is made of it', () => {
+  const space = makePages([[{ filled: true, masked: true, position: 0 }]]);
+  const inputs = 8000;
+  const context = gatherContext(space, space.takePages(Uint32Array.of(1), undefined), 5, 0, true);
+  const positions = Uint32Array.from({ length: inputs }, (_, i) => 5 + i);
+  const all = positions.keys().flatMap(() => [0, inputs + 1]);
+  const rowLengths = new Uint32Array(inputs).fill(2);
+  const surplus = { runs: Uint32Array.from([...all, 1]), rowLengths };
+  const hiding = { runs: surplus.runs.slice(0, -1), rowLengths };
+  // The last row shows the masked slot only.
+  hiding.runs.set([0, 1], 2 * inputs - 2);
+  const last = { runs: Uint32Array.from([...hiding.runs, inputs]), rowLengths: rowLengths.slice() };
+  last.rowLengths[inputs - 1] = 3;
+  const before = process.memoryUsage().arrayBuffers;
+  assert.throws(() => visibility(positions, context, surplus), /1 runs past its last row/);
+  assert.throws(() => visibility(positions, context, last), /row 7999 hides every key/);
+  const made = process.memoryUsage().arrayBuffers - before;
+  assert.ok(made < (inputs * inputs) / 2, `${made} bytes`);
+});
+
 test('rows of a part have the inputs before it as context', () => {
   // Three inputs over two context slots.
   const matrix = Uint8Array.from([1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 1]);

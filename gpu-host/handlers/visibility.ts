@@ -151,22 +151,23 @@ function inferredMatrix(positions: Uint32Array, context: Context): Uint8Array {
   return matrix;
 }
 
-function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Array {
+/**
+ * Checks a mask before a matrix is made of it, which may take 64 MiB.
+ * @throws CallFault `invalid-argument`
+ */
+function checkMask(mask: Mask, inputs: number, context: Context): void {
   if (mask.rowLengths.length !== inputs) {
     throw fault('invalid-argument', `the mask has ${mask.rowLengths.length} rows and the call ${inputs} inputs`);
   }
-  const columns = context.columns ?? new Uint32Array(0);
   const fullWidth = context.filled + inputs;
-  const width = context.count + inputs;
-  const matrix = new Uint8Array(inputs * width);
-  const full = new Uint8Array(fullWidth);
+  const shownBefore = visibleBefore(context);
   let run = 0;
   for (let i = 0; i < inputs; i++) {
     const rowLength = mask.rowLengths[i] as number;
     if (rowLength > mask.runs.length - run)
       throw fault('invalid-argument', `the mask's row ${i} claims ${rowLength} runs; fewer are left`);
     let at = 0;
-    let visible = 0;
+    let shown = 0;
     for (let r = 0; r < rowLength; r++) {
       const length = mask.runs[run++] as number;
       if (length > fullWidth - at)
@@ -174,9 +175,8 @@ function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Arra
           'invalid-argument',
           `the mask's row ${i} is wider than ${context.filled} slots and ${inputs} inputs`,
         );
-      full.fill(visible, at, at + length);
+      if (r % 2 === 1) shown += shownBefore(at + length) - shownBefore(at);
       at += length;
-      visible ^= 1;
     }
     if (at !== fullWidth) {
       throw fault(
@@ -184,14 +184,38 @@ function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Arra
         `the mask's row ${i} covers ${at} of ${context.filled} slots and ${inputs} inputs`,
       );
     }
-    const row = i * width;
-    for (let k = 0; k < context.count; k++) matrix[row + k] = full[columns[k] as number] as number;
-    for (let j = 0; j < inputs; j++) matrix[row + context.count + j] = full[context.filled + j] as number;
-    if (!matrix.subarray(row, row + width).includes(1))
-      throw fault('invalid-argument', `the mask's row ${i} hides every key from its input`);
+    if (shown === 0) throw fault('invalid-argument', `the mask's row ${i} hides every key from its input`);
   }
   if (run !== mask.runs.length)
     throw fault('invalid-argument', `the mask has ${mask.runs.length - run} runs past its last row`);
+}
+
+/** Returns the number of keys in the columns before a given one: columns of inputs, and those of slots that are not masked. */
+function visibleBefore({ columns, count, filled }: Context): (column: number) => number {
+  const before = new Uint32Array(filled + 1);
+  for (let k = 0; k < count; k++) before[(columns?.[k] as number) + 1] = 1;
+  for (let c = 0; c < filled; c++) before[c + 1] = (before[c + 1] as number) + (before[c] as number);
+  return (column) => (before[Math.min(column, filled)] as number) + Math.max(0, column - filled);
+}
+
+function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Array {
+  checkMask(mask, inputs, context);
+  const columns = context.columns ?? new Uint32Array(0);
+  const width = context.count + inputs;
+  const matrix = new Uint8Array(inputs * width);
+  const full = new Uint8Array(context.filled + inputs);
+  let run = 0;
+  for (let i = 0; i < inputs; i++) {
+    let at = 0;
+    for (let r = 0; r < (mask.rowLengths[i] as number); r++) {
+      const length = mask.runs[run++] as number;
+      full.fill(r % 2, at, at + length);
+      at += length;
+    }
+    const row = i * width;
+    for (let k = 0; k < context.count; k++) matrix[row + k] = full[columns[k] as number] as number;
+    for (let j = 0; j < inputs; j++) matrix[row + context.count + j] = full[context.filled + j] as number;
+  }
   return matrix;
 }
 

@@ -106,6 +106,8 @@ test('invalid copies are refused and change nothing', () => {
     [tokenCopy([1], [0, 1], [2], [5]), 'invalid-argument'],
     [tokenCopy([1], [0, 0, 0, 0, 0, 0, 0, 0, 0], [2]), 'context-overflow'],
     [tokenCopy([1], [0, 0, 0, 0, 0, 0, 0, 0, 0], [2, 2]), 'invalid-argument'],
+    // Without room, no index is looked up.
+    [tokenCopy([1], [2, 0, 0, 0, 0, 0, 0, 0, 0], [2]), 'context-overflow'],
     [tokenCopy([1], [0], [2], [0x8000_0000]), 'invalid-argument'],
     [tokenCopy([9], [0], [2]), 'not-owned'],
   ] as const) {

@@ -137,10 +137,11 @@ export class TokenCopying {
         `${positions.length} positions for ${indices.length} tokens: give one for each token, or none`,
       );
     this.#space = space;
+    // First, so that the tokens to look up are no more than the destinations have slots.
+    this.#rooms = space.roomIn(destinations, indices.length);
     this.#tokens = sourceTokens(space, sources, indices);
     this.#positions = positions;
     this.#shifts = positions.length > 0 ? shiftsTo(space, this.#tokens, positions) : undefined;
-    this.#rooms = space.roomIn(destinations, indices.length);
     checkCopies(space, this.#rooms);
   }
 

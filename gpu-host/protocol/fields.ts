@@ -25,6 +25,8 @@ export interface Field<T> {
   exceeds?(value: T): number | undefined;
   /** Number of addresses in the value. The host orders calls by their addresses. */
   addresses?(value: T): number;
+  /** Number of items in the lists of the value, or in the list that the value asks for. */
+  items?(value: T): number;
 }
 
 export type Fields = Readonly<Record<string, Field<unknown>>>;
@@ -42,6 +44,7 @@ export const count: Field<number> = {
   ...u32,
   exceeds: (value) => (value > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
   addresses: (value) => value,
+  items: (value) => value,
 };
 /** A whole number up to 2^53. */
 export const wide: Field<number> = { put: (writer, value) => writer.putWide(value), read: (reader) => reader.wide() };
@@ -50,12 +53,14 @@ export const list: Field<Uint32Array> = {
   put: (writer, value) => writer.putList(value),
   read: (reader) => reader.list(),
   exceeds: ({ length }) => (length > MAX_LIST ? MAX_LIST : undefined),
+  items: ({ length }) => length,
 };
 /** Floats, as the words of their bits. */
 const floats: Field<Float32Array> = {
   put: (writer, { buffer, byteOffset, length }) => writer.putList(new Uint32Array(buffer, byteOffset, length)),
   read: (reader) => new Float32Array(reader.list().buffer),
   exceeds: ({ length }) => (length > MAX_LIST ? MAX_LIST : undefined),
+  items: ({ length }) => length,
 };
 /** A list of page or embed addresses. */
 export const addresses: Field<Uint32Array> = {
@@ -63,6 +68,7 @@ export const addresses: Field<Uint32Array> = {
   read: (reader) => reader.list(),
   exceeds: ({ length }) => (length > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
   addresses: ({ length }) => length,
+  items: ({ length }) => length,
 };
 /** The pages that a call reads. They are mostly those of the queue's call before. */
 export const contextPages: Field<Uint32Array> = {
@@ -104,6 +110,7 @@ function optional<T>(field: Field<T>): Field<T | undefined> {
       if (value !== undefined) field.put(writer, value, kept);
     },
     read: (reader, kept) => (flag.read(reader, kept) ? field.read(reader, kept) : undefined),
+    items: (value) => (value === undefined ? 0 : (field.items?.(value) ?? 0)),
   };
 }
 
@@ -116,7 +123,8 @@ export function record<F extends Fields>(fields: F): Field<ValuesOf<F>> {
     put: (writer, value, kept) => putAll(writer, entries, value, kept),
     read: (reader, kept) => readAll(reader, entries, {}, kept) as ValuesOf<F>,
     exceeds: (value) => exceededIn(entries, value),
-    addresses: (value) => addressesIn(entries, value),
+    addresses: (value) => sumIn('addresses', entries, value),
+    items: (value) => sumIn('items', entries, value),
   };
 }
 
@@ -140,9 +148,9 @@ export function exceededIn(entries: Entries, values: object): number | undefined
   return undefined;
 }
 
-export function addressesIn(entries: Entries, values: object): number {
+export function sumIn(what: 'addresses' | 'items', entries: Entries, values: object): number {
   let sum = 0;
-  for (const [name, field] of entries) sum += field.addresses?.((values as Record<string, unknown>)[name]) ?? 0;
+  for (const [name, field] of entries) sum += field[what]?.((values as Record<string, unknown>)[name]) ?? 0;
   return sum;
 }
 
@@ -178,6 +186,7 @@ const allowed: Field<Uint32Array | undefined> = {
     const words = reader.list();
     return words.length === 0 ? undefined : words;
   },
+  items: (words) => words?.length ?? 0,
 };
 
 export const stepRequest: Field<StepRequest> = record({

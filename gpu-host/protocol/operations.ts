@@ -13,7 +13,6 @@ import type { AdapterInfo, ExportInfo, FileInfo, NameVersion, SentPages } from '
 import { ProtocolFault } from './errors.ts';
 import {
   addresses,
-  addressesIn,
   contextPages,
   count,
   type Entries,
@@ -34,6 +33,7 @@ import {
   rights,
   runRequest,
   stepRequest,
+  sumIn,
   tenantLimit,
   text,
   tier,
@@ -333,5 +333,10 @@ export function exceededLimit(operation: Operation): number | undefined {
 
 /** Number of addresses in the lists of the operation. */
 export function addressCount(operation: Operation): number {
-  return addressesIn(OPERATIONS[operation.op].entries, operation);
+  return sumIn('addresses', OPERATIONS[operation.op].entries, operation);
+}
+
+/** Number of items in all lists of the operation, addresses included. */
+export function itemCount(operation: Operation): number {
+  return sumIn('items', OPERATIONS[operation.op].entries, operation);
 }

@@ -37,8 +37,10 @@ export class Head {
     const entropies = new Float32Array(count);
     for (const { from, to } of this.#cuts(count)) {
       const lists = tokens.slice(from, to);
-      const picks = lists.flatMap((list, row) => Array.from(list, (token) => row * vocabularySize + token));
-      const result = await this.#run(states, from, to, { topK: 1, picks: Int32Array.from(picks) });
+      const picks = new Int32Array(lists.reduce((sum, { length }) => sum + length, 0));
+      let at = 0;
+      for (const [row, list] of lists.entries()) for (const token of list) picks[at++] = row * vocabularySize + token;
+      const result = await this.#run(states, from, to, { topK: 1, picks });
       const picked = floats(result.picked);
       const logSums = floats(result.log_sum);
       let next = 0;

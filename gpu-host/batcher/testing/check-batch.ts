@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Batch, Grant } from '../batcher.ts';
+import type { BatchCall } from '../call.ts';
 import type { BatchLimits } from '../select.ts';
 import type { WorldCall } from './world-call.ts';
 
@@ -82,10 +83,13 @@ function checkEncodings({ forwards, projections, encodings }: Batch, { maxCalls,
   checkQueueOrder(encodings as WorldCall[], [], whole);
 }
 
-/** Checks the limits of calls, inputs and distributions of one batch; only a call that cannot be cut exceeds them, and alone. */
+/** Checks the limits of calls, inputs, distributions and scores of one batch; only a call that cannot be cut exceeds them, and alone. */
 function checkLimits(batch: Batch, limits: BatchLimits): void {
   assert.ok(batch.forwards.length <= limits.maxCalls, `${batch.forwards.length} forwards`);
-  assert.ok(batch.projections.length <= limits.maxCalls, `${batch.projections.length} projections`);
+  const { projections } = batch;
+  assert.ok(projections.length <= limits.maxCalls, `${projections.length} projections`);
+  const scores = scoresOf(projections);
+  assert.ok(scores <= limits.maxScores || projections.length === 1, `${scores} scores of several calls`);
   const tokens = sum(batch.forwards);
   if (tokens <= limits.maxTokens) return;
   assert.equal(batch.forwards.length, 1, `${tokens} inputs of several calls`);
@@ -151,7 +155,7 @@ function checkNeeds(grant: Grant, before: readonly Grant[]): void {
 
 /** A call that could have gone stays behind only for lack of room. */
 export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: BatchLimits): void {
-  const { maxCalls, maxTokens } = limits;
+  const { maxCalls, maxTokens, maxScores } = limits;
   if (batch.encodings.length > 0) {
     checkEncodingsFull(batch, ready, limits);
     return;
@@ -160,11 +164,14 @@ export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: Bat
   const calls = batch.forwards.length;
   const tokens = sum(batch.forwards);
   const short = Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
+  const left = ready.filter((call) => call.kind === 'project' && !taken.has(call)).map((call) => call.scores);
+  const hasScores = scoresOf(batch.projections) + Math.max(...left) > maxScores;
   for (const call of ready) {
     if (taken.has(call)) continue;
     if (call.kind === 'encode') continue;
     if (call.kind === 'project') {
-      assert.ok(calls > 0 || batch.projections.length === maxCalls, `${call.name} was left behind`);
+      const isFull = hasScores || batch.projections.length === maxCalls;
+      assert.ok(calls > 0 || isFull, `${call.name} was left behind`);
     } else if (calls > 0 && call.variant === batch.forwards[0]?.call.variant) {
       // A short call leaves a place and a quarter of the inputs to long ones.
       const full = call.tokens <= short ? calls >= maxCalls - 1 : calls >= maxCalls;
@@ -188,4 +195,8 @@ function checkEncodingsFull(
 
 function sum(grants: readonly Grant[]): number {
   return grants.reduce((total, grant) => total + grant.tokens, 0);
+}
+
+function scoresOf(projections: readonly BatchCall[]): number {
+  return projections.reduce((total, call) => total + call.scores, 0);
 }

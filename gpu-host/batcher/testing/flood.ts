@@ -60,7 +60,10 @@ export const floodSetups: fc.Arbitrary<FloodSetup> = fc.record({
     { minLength: 2, maxLength: 2 },
   ),
   deep: fc.array(fc.boolean(), { minLength: 2, maxLength: 2 }),
-  limits: fc.constantFrom({ maxCalls: 2, maxTokens: 40, agingMs: 4 }, { maxCalls: 3, maxTokens: 5, agingMs: 2 }),
+  limits: fc.constantFrom(
+    { maxCalls: 2, maxTokens: 40, maxScores: 9, agingMs: 4 },
+    { maxCalls: 3, maxTokens: 5, maxScores: 9, agingMs: 2 },
+  ),
 });
 
 export function floodOperations(length: number): fc.Arbitrary<FloodOperation[]> {

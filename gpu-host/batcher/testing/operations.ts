@@ -64,7 +64,14 @@ const forward: fc.Arbitrary<SimShape> = fc
 
 export const shape: fc.Arbitrary<SimShape> = fc.oneof(
   { weight: 7, arbitrary: forward },
-  { weight: 3, arbitrary: embeds.map((reads) => ({ kind: 'project' as const, reads })) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      kind: fc.constant('project' as const),
+      reads: embeds,
+      scores: fc.constantFrom(0, 0, 4, 30),
+    }),
+  },
   {
     weight: 2,
     arbitrary: fc.record({ kind: fc.constant('encode' as const), writes: embeds, tokens, late: fc.boolean() }),
@@ -118,7 +125,7 @@ export const policies: fc.Arbitrary<BatchPolicy> = fc.oneof(
 );
 
 export const limits: fc.Arbitrary<BatchLimits> = fc.constantFrom(
-  { maxCalls: 6, maxTokens: 40, agingMs: 20 },
-  { maxCalls: 2, maxTokens: 3, agingMs: 20 },
-  { maxCalls: 64, maxTokens: 256, agingMs: 5 },
+  { maxCalls: 6, maxTokens: 40, maxScores: 20, agingMs: 20 },
+  { maxCalls: 2, maxTokens: 3, maxScores: 5, agingMs: 20 },
+  { maxCalls: 64, maxTokens: 256, maxScores: 40, agingMs: 5 },
 );

@@ -9,6 +9,8 @@ export interface SimShape {
   readonly fills?: readonly number[];
   /** Inputs of a forward, or steps of a run. */
   readonly tokens?: number;
+  /** Tokens that a projection scores. */
+  readonly scores?: number;
   readonly chunkable?: boolean;
   readonly run?: boolean;
   /** True when the call arrives without something that it needs. */
@@ -41,6 +43,10 @@ export class SimCall extends BatchCall {
 
   override get tokens(): number {
     return this.shape.run ? 1 : this.left;
+  }
+
+  override get scores(): number {
+    return this.shape.scores ?? 0;
   }
 
   override get pagesAhead(): PagesAhead | undefined {

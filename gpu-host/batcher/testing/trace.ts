@@ -5,7 +5,7 @@ import type { BatchLimits } from '../select.ts';
 import type { LatencyTargets } from '../targets.ts';
 import { SimCall, type SimShape } from './sim-call.ts';
 
-const LIMITS: BatchLimits = { maxCalls: 4, maxTokens: 64, agingMs: 100 };
+const LIMITS: BatchLimits = { maxCalls: 4, maxTokens: 64, maxScores: 100, agingMs: 100 };
 const NO_GRACE = { maxMs: 0, stepShare: 0 };
 
 /** A batcher with a clock and named queues that plays a hand-made trace. */

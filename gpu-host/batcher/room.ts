@@ -1,0 +1,35 @@
+import type { BatchCall } from './call.ts';
+import type { BatchLimits } from './select.ts';
+
+/** Calls of one kind that go into the batch under construction: as many as fit, and at least one. */
+export class BatchRoom {
+  readonly calls: BatchCall[] = [];
+  readonly #maxCalls: number;
+  readonly #sizeOf: (call: BatchCall) => number;
+  #left: number;
+
+  /** @param maxSize sum of all calls' sizes; only a single call may exceed it */
+  constructor(maxCalls: number, maxSize: number, sizeOf: (call: BatchCall) => number) {
+    this.#maxCalls = maxCalls;
+    this.#left = maxSize;
+    this.#sizeOf = sizeOf;
+  }
+
+  /** Takes the call, or returns false when it does not fit. */
+  take(call: BatchCall): boolean {
+    const size = this.#sizeOf(call);
+    if (this.calls.length > 0 && (this.calls.length >= this.#maxCalls || size > this.#left)) return false;
+    this.#left -= size;
+    this.calls.push(call);
+    return true;
+  }
+}
+
+/** Room for images by their inputs: an image cannot be cut. */
+export function roomForEncodings({ maxCalls, maxTokens }: BatchLimits): BatchRoom {
+  return new BatchRoom(maxCalls, maxTokens, ({ tokens }) => tokens);
+}
+
+export function roomForProjections({ maxCalls, maxScores }: BatchLimits): BatchRoom {
+  return new BatchRoom(maxCalls, maxScores, ({ scores }) => scores);
+}
