@@ -26,6 +26,7 @@ import { Questions } from './invocations/questions.ts';
 import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
 import type { Submission } from './invocations/submission.ts';
 import { Submitter } from './invocations/submitter.ts';
+import { Withdrawals } from './invocations/withdrawals.ts';
 import { KeyValues } from './key-values/key-values.ts';
 import type { LinkSecurity } from './links/security.ts';
 import { LiveClient } from './live/client.ts';
@@ -101,6 +102,7 @@ export class Scheduler {
   readonly inbox: Inbox;
   readonly files: Files;
   readonly control: Control;
+  readonly withdrawals: Withdrawals;
   readonly questions: Questions;
   readonly admission: Admission;
   readonly queue: AdmissionQueue;
@@ -168,6 +170,7 @@ export class Scheduler {
     this.inbox = new Inbox(store, channels);
     this.files = new Files(store, channels);
     this.control = new Control(store, this.#vital, retention);
+    this.withdrawals = new Withdrawals((id, reason) => this.cancel(id, reason), options.onError);
     this.questions = new Questions(store, retention);
     this.admission = new Admission(store);
     this.queue = new AdmissionQueue(store, this.admission);
@@ -271,6 +274,7 @@ export class Scheduler {
 
   /** Closes the connections. The caller must have closed its workers and leases. */
   async close(): Promise<void> {
+    this.withdrawals.stop();
     await this.reaper.stop();
     this.messaging.close();
     this.live.close();

@@ -1,9 +1,14 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import type { InvokeRequest } from '../app/control.ts';
 import { type Frame, FrameParser } from '../client/event-source.ts';
 import { ASYNC, ECHO_SCHEMA, Harness, json, SSE } from '../testing/http/harness.ts';
 import { TestPlatform } from '../testing/platform.ts';
+
+/** Limit on one request of a test. */
+const WAIT_MS = 30_000;
 
 /** A platform whose Redis writes to disk before it answers. */
 async function startDurable(): Promise<TestPlatform> {
@@ -118,6 +123,61 @@ describe('when the gateway stops', () => {
     } finally {
       await platform.stop();
     }
+  });
+});
+
+describe('a submission without a key that Redis does not answer in time', () => {
+  let platform: TestPlatform;
+  let h: Harness;
+  before(async () => {
+    platform = await startDurable();
+    h = new Harness({ url: platform.url, platform, stop: async () => undefined });
+    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+  });
+  after(() => platform.stop());
+
+  /** Submits while Redis stands still. The scheduler knows the function and the key, so that only the submission waits for Redis. */
+  async function submitted(more: Partial<InvokeRequest> = {}): Promise<void> {
+    const call = {
+      principal: (await platform.control.authenticate(platform.apiKey))!,
+      ...{ requestId: 'r', traceparent: '', signal: AbortSignal.timeout(WAIT_MS) },
+    };
+    const request = { function: { name: 'echo' }, check: () => undefined, input: '{"prompt":"a"}' };
+    const first = await platform.control.invoke(call, request);
+    await platform.control.cancel(call, first!.id, 'The test has ended.');
+    process.kill(platform.redis.pid!, 'SIGSTOP');
+    await assert.rejects(platform.control.invoke(call, { ...request, ...more }), { code: 'store-unavailable' });
+  }
+
+  /** States of the invocations, once every withdrawal is over. */
+  async function statuses(): Promise<string[]> {
+    const { withdrawals, invocations } = platform.scheduler;
+    await eventually(() => withdrawals.size === 0, 'the withdrawals end');
+    return (await invocations.recent('default', 'echo', 200)).map(({ status }) => status);
+  }
+
+  it('does not run once Redis goes on', async () => {
+    const known = await h.invocations();
+    await submitted();
+    process.kill(platform.redis.pid!, 'SIGCONT');
+    await eventually(async () => (await h.invocations()).size === known.size + 2, 'Redis stores the submission');
+    assert.deepEqual(new Set(await statuses()), new Set(['cancelled']));
+  });
+
+  it('does not run after a restart of Redis', async () => {
+    await submitted();
+    process.kill(platform.redis.pid!, 'SIGKILL');
+    await platform.redis.restart();
+    assert.deepEqual(new Set(await statuses()), new Set(['cancelled']));
+  });
+
+  it('waits for the retry of its client when the client has a key', async () => {
+    await submitted({ idempotencyKey: 'mine' });
+    process.kill(platform.redis.pid!, 'SIGCONT');
+    assert.deepEqual(
+      (await statuses()).filter((status) => status !== 'cancelled'),
+      ['queued'],
+    );
   });
 });
 
