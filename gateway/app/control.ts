@@ -166,6 +166,8 @@ export interface InvokeRequest {
   readonly input: string;
   /** A second request of the tenant with the same key gets the first request's invocation. */
   readonly idempotencyKey?: string | undefined;
+  /** True when the key is for this request alone: after an error, no later request finds its invocation. */
+  readonly hasSingleUseKey?: boolean | undefined;
   /** A repeated request joins an invocation that has not ended; without it the gateway refuses with `idempotency-in-flight`. */
   readonly join?: boolean | undefined;
   /** True when the gateway follows the invocation for its client at once. */

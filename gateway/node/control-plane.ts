@@ -383,7 +383,8 @@ export class NodeControlPlane implements ControlPlane {
     const submitted = await this.#scheduler.submit(submission).catch((error: unknown) => {
       submitter.forget(id);
       // Redis may still store the invocation. Without a key, a retry of the client would then run beside it.
-      if (idempotencyKey === undefined) this.#scheduler.withdrawals.failed(id, error);
+      if (idempotencyKey === undefined || request.hasSingleUseKey === true)
+        this.#scheduler.withdrawals.failed(id, error);
       if (error instanceof QuotaExceeded) this.#tellLimits(call, error.counted);
       throw error;
     });

@@ -132,41 +132,15 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   invoke(call: Call, request: InvokeRequest): Promise<Invoked> {
-    const { function: fn, input, idempotencyKey, join, cancelAfterMs } = request;
-    const { webhookUrl, affinity, concurrency, debounce } = request;
     return translating(async () => {
-      const { http, client } = this.#of(call);
-      // The origin chooses the version and checks the input.
-      const reference = encodeURIComponent(fn.version === undefined ? fn.name : `${fn.name}@${fn.version}`);
-      try {
-        const response = await http.request(`/v1/functions/${reference}/invocations`, {
-          method: 'POST',
-          body: input,
-          signal: call.signal,
-          headers: {
-            ...headers(call),
-            prefer: 'respond-async',
-            'content-type': 'application/json',
-            ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
-            ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${cancelAfterMs}ms` }),
-            ...(webhookUrl === undefined ? {} : { 'webhook-url': webhookUrl }),
-            ...(affinity === undefined ? {} : { 'x-session-affinity': affinity }),
-            ...(concurrency === undefined
-              ? {}
-              : { 'concurrency-key': concurrency.key, 'concurrency-limit': String(concurrency.limit) }),
-            ...(debounce === undefined ? {} : debounceHeaders(debounce)),
-          },
-        });
-        call.answerHeaders?.(limitHeadersOf(response.headers));
-        const state = await http.parsed<InvocationState>(response, call.signal);
-        return { ...state, ...(response.headers.has('idempotency-replayed') ? { replayed: true } : {}) };
-      } catch (error) {
-        const inFlight =
-          error instanceof PieError && error.code === 'idempotency-in-flight' ? error.invocation : undefined;
-        if (inFlight === undefined) throw error;
-        if (join !== true) throw inFlightError(inFlight);
-        return { ...(await client.invocation(inFlight, options(call))), replayed: true };
-      }
+      if (request.idempotencyKey !== undefined) return this.#submit(call, request);
+      // When the answer is lost, this key finds its invocation. Otherwise a retry of the client would make a second one.
+      const keyed = { ...request, idempotencyKey: crypto.randomUUID(), hasSingleUseKey: true, join: true };
+      const invoked = await this.#submit(call, keyed).catch((error: unknown) => {
+        if (error instanceof PieError && error.code === 'connection-failed') return this.#submit(call, keyed);
+        throw error;
+      });
+      return { ...invoked, replayed: undefined };
     });
   }
 
@@ -265,6 +239,43 @@ export class OriginControlPlane implements ControlPlane {
     } catch (error) {
       this.#options.onError?.(error);
       return { ready: false, checks: [{ name: 'origin', ok: false, detail: 'does not answer' }] };
+    }
+  }
+
+  async #submit(call: Call, request: InvokeRequest): Promise<Invoked> {
+    const { function: fn, input, idempotencyKey, hasSingleUseKey, join, cancelAfterMs } = request;
+    const { webhookUrl, affinity, concurrency, debounce } = request;
+    const { http, client } = this.#of(call);
+    // The origin chooses the version and checks the input.
+    const reference = encodeURIComponent(fn.version === undefined ? fn.name : `${fn.name}@${fn.version}`);
+    try {
+      const response = await http.request(`/v1/functions/${reference}/invocations`, {
+        method: 'POST',
+        body: input,
+        signal: call.signal,
+        headers: {
+          ...headers(call),
+          prefer: hasSingleUseKey === true ? 'respond-async, single-use-key' : 'respond-async',
+          'content-type': 'application/json',
+          ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
+          ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${cancelAfterMs}ms` }),
+          ...(webhookUrl === undefined ? {} : { 'webhook-url': webhookUrl }),
+          ...(affinity === undefined ? {} : { 'x-session-affinity': affinity }),
+          ...(concurrency === undefined
+            ? {}
+            : { 'concurrency-key': concurrency.key, 'concurrency-limit': String(concurrency.limit) }),
+          ...(debounce === undefined ? {} : debounceHeaders(debounce)),
+        },
+      });
+      call.answerHeaders?.(limitHeadersOf(response.headers));
+      const state = await http.parsed<InvocationState>(response, call.signal);
+      return { ...state, ...(response.headers.has('idempotency-replayed') ? { replayed: true } : {}) };
+    } catch (error) {
+      const inFlight =
+        error instanceof PieError && error.code === 'idempotency-in-flight' ? error.invocation : undefined;
+      if (inFlight === undefined) throw error;
+      if (join !== true) throw inFlightError(inFlight);
+      return { ...(await client.invocation(inFlight, options(call))), replayed: true };
     }
   }
 

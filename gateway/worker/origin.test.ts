@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA, Harness } from '../testing/http/harness.ts';
 import { startWorker } from '../testing/miniflare.ts';
 import { TestPlatform } from '../testing/platform.ts';
+import { OriginControlPlane, type OriginOptions } from './control-plane.ts';
 
 describe('a worker whose connection to the origin breaks', () => {
   let platform: TestPlatform;
@@ -53,5 +55,61 @@ describe('a worker whose connection to the origin breaks', () => {
     assert.match(await response.text(), /event: error\ndata: \{"code":"origin-unavailable".*"resumable":true/);
     h.refused(await h.ask('/v1/functions'), 'origin-unavailable');
     assert.equal((await fetch(`${worker.url}/readyz`)).status, 503);
+  });
+});
+
+describe('the control plane over HTTP', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+  });
+  after(() => platform.stop());
+
+  const request = { function: { name: 'echo' }, check: () => undefined, input: '{"prompt":"a"}' };
+
+  /** A control plane whose requests pass through `fetch`, and a call of it. */
+  async function through(fetch: NonNullable<OriginOptions['fetch']>) {
+    const control = new OriginControlPlane({ url: platform.url, fetch });
+    const principal = (await control.authenticate(platform.apiKey))!;
+    const call = { principal, requestId: 'r', traceparent: '', signal: AbortSignal.timeout(30_000) };
+    return { control, call };
+  }
+
+  for (const hasEnded of [false, true]) {
+    it(`makes one invocation when the first answer is lost${hasEnded ? ' and the invocation ends meanwhile' : ''}`, async () => {
+      let lost = 0;
+      const { control, call } = await through(async (url, init) => {
+        const response = await fetch(url, init);
+        if (init.method !== 'POST' || lost > 0) return response;
+        lost += 1;
+        const { id } = (await response.json()) as { id: string };
+        if (hasEnded) await (await platform.attempt(id)).succeed(1);
+        throw new TypeError('the connection broke');
+      });
+      const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
+      const known = await h.invocations();
+      const invoked = await control.invoke(call, request);
+      assert.deepEqual(await h.invocations(), new Set([...known, invoked.id]));
+      assert.deepEqual([lost, invoked.status, invoked.replayed], [1, hasEnded ? 'succeeded' : 'queued', undefined]);
+    });
+  }
+
+  it('lets the origin withdraw a submission that Redis does not answer in time', async () => {
+    const { control, call } = await through(fetch);
+    const open = async () => {
+      const { invocations } = await platform.client().operations.invocations({ status: ['queued', 'running'] });
+      return invocations.map(({ id }) => id);
+    };
+    await control.invoke(call, request);
+    const before = await open();
+    process.kill(platform.redis.pid!, 'SIGSTOP');
+    try {
+      await assert.rejects(control.invoke(call, request), { code: 'store-unavailable' });
+    } finally {
+      process.kill(platform.redis.pid!, 'SIGCONT');
+    }
+    await eventually(() => platform.scheduler.withdrawals.size === 0, 'the withdrawal ends');
+    assert.deepEqual(await open(), before);
   });
 });

@@ -5,10 +5,11 @@ import { preferenceApplied, preferencesOf, wantsEventStream } from './preference
 import { childTraceparent, requestIdOf } from './trace.ts';
 
 it('reads Prefer and ignores unknown preferences', () => {
-  const none = { respondAsync: false, waitMs: null, cancelOnDisconnect: false };
+  const none = { respondAsync: false, waitMs: null, cancelOnDisconnect: false, singleUseKey: false };
   assert.deepEqual(preferencesOf(undefined), none);
   assert.deepEqual(preferencesOf('wait=10, Respond-Async; x=1'), { ...none, respondAsync: true, waitMs: 10_000 });
   assert.deepEqual(preferencesOf('cancel-on-disconnect'), { ...none, cancelOnDisconnect: true });
+  assert.deepEqual(preferencesOf('single-use-key'), { ...none, singleUseKey: true });
   assert.deepEqual(preferencesOf('wait="2", wait=9, handling=lenient'), { ...none, waitMs: 2000 });
   assert.equal(preferencesOf('wait=99999').waitMs, 3_600_000);
   for (const bad of ['wait', 'wait=', 'wait=-1', 'wait=1.5', 'wait=soon', `wait=${'9'.repeat(20)}`])

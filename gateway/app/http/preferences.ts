@@ -5,6 +5,8 @@ export interface Preferences {
   readonly waitMs: number | null;
   /** Cancel the invocation when the client leaves before its end; otherwise it keeps running and can be reattached. */
   readonly cancelOnDisconnect: boolean;
+  /** The request's `Idempotency-Key` is for this request alone. Gateways at the edge send it with keys of their own. */
+  readonly singleUseKey: boolean;
 }
 
 /** Longest wait for an answer; a longer one in the request is cut to this. */
@@ -23,6 +25,7 @@ export function preferencesOf(header: string | undefined): Preferences {
     respondAsync: preferences.has('respond-async'),
     waitMs: /^\d{1,9}$/.test(wait) ? Math.min(Number(wait), MAX_WAIT_S) * 1000 : null,
     cancelOnDisconnect: preferences.has('cancel-on-disconnect'),
+    singleUseKey: preferences.has('single-use-key'),
   };
 }
 

@@ -142,7 +142,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       const call = callOf(c, 'invoke');
       const headers = c.req.valid('header');
       const { reference } = c.req.valid('param');
-      const { respondAsync, waitMs, cancelOnDisconnect } = preferencesOf(headers.prefer);
+      const { respondAsync, waitMs, cancelOnDisconnect, singleUseKey } = preferencesOf(headers.prefer);
       const cancelAfterMs = cancelAfterOf(headers['cancel-after']);
       const debounce = debounceOf(headers, cancelAfterMs);
       // Release the body before the answer, which may take long.
@@ -152,6 +152,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
           check: (fn) => inputs.check(fn, value),
           input: text,
           idempotencyKey: headers['idempotency-key'],
+          hasSingleUseKey: singleUseKey,
           cancelAfterMs,
           webhookUrl: headers['webhook-url'],
           affinity: headers['x-session-affinity'],
