@@ -178,15 +178,11 @@ export class OriginControlPlane implements ControlPlane {
     const { http, client } = this.#of(call);
     const path = `/v1/invocations/${encodeURIComponent(id)}/files/${encodeURIComponent(name)}`;
     return translating(async () => {
-      const { status, headers: sent } = await http.request(path, {
-        method: 'HEAD',
-        signal: call.signal,
-        headers: { ...headers(call), accept: '*/*', 'accept-encoding': 'identity' },
-        alsoStatus: 404,
-      });
-      const [mediaType, bytes] = [sent.get('content-type'), sent.get('content-length')];
-      if (status !== 404 && mediaType !== null && bytes !== null) return { name, mediaType, bytes: Number(bytes) };
-      // The answer to a HEAD does not say whether file or invocation is unknown, and a proxy may have dropped the size.
+      const head = { ...headers(call), accept: '*/*', 'accept-encoding': 'identity' };
+      const sent = await http.request(path, { method: 'HEAD', signal: call.signal, headers: head }).catch(orRefused);
+      const [mediaType, bytes] = [sent?.headers.get('content-type'), sent?.headers.get('content-length')];
+      if (mediaType && bytes) return { name, mediaType, bytes: Number(bytes) };
+      // The refusal of a HEAD has no body and so no error code, and a proxy may have dropped the size.
       return (await client.files(id, options(call))).find((file) => file.name === name) ?? null;
     });
   }
@@ -293,6 +289,12 @@ export class OriginControlPlane implements ControlPlane {
 
 function headers(call: Call): Record<string, string> {
   return { 'x-request-id': call.requestId, traceparent: call.traceparent };
+}
+
+/** Null for an answer without a problem document; throws any other error. */
+function orRefused(error: unknown): null {
+  if (error instanceof PieError && error.code === 'bad-response') return null;
+  throw error;
 }
 
 type Defined<T> = { [Key in keyof T]: Exclude<T[Key], undefined> };

@@ -112,4 +112,13 @@ describe('the control plane over HTTP', () => {
     await eventually(() => platform.scheduler.withdrawals.size === 0, 'the withdrawal ends');
     assert.deepEqual(await open(), before);
   });
+
+  it('passes on why the origin refuses to name a file', async () => {
+    const { control, call } = await through(async (url, init) => {
+      if (!url.includes('/files')) return fetch(url, init);
+      const body = init.method === 'HEAD' ? null : JSON.stringify({ code: 'tenant-suspended', detail: 'Suspended.' });
+      return new Response(body, { status: 403, headers: { 'content-type': 'application/problem+json' } });
+    });
+    await assert.rejects(control.fileInfo(call, 'inv-1', 'a.txt'), { code: 'tenant-suspended' });
+  });
 });
