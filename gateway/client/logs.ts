@@ -1,4 +1,5 @@
 import type { InvocationStatus, LogEntry, LogLevel } from '../app/control.ts';
+import { timeMs } from '../app/http/durations.ts';
 import { type CallOptions, common } from './calls.ts';
 import { PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';
@@ -34,21 +35,17 @@ export async function readLogs(http: Http, name: string | null, query: LogQuery)
 export async function* followLogs(
   http: Http,
   name: string | null,
-  { after, limit: most, since: begin, ...query }: LogQuery,
+  query: LogQuery,
 ): AsyncGenerator<LogEntry, void, undefined> {
-  let cursor = after;
-  let limit = most;
-  let since = begin;
+  const { after, limit, since, ...filters } = query;
+  const headers = { ...common(query).headers, accept: 'text/event-stream' };
+  // After a reconnect, fetch all missed lines: without a limit, the gateway sends only the newest ones. Leave `since` out: the gateway counts
+  // a duration such as `10s` from each request, so lines of a longer break would be too old.
+  const behind = (entry: LogEntry): LogQuery => ({ ...filters, after: entry.cursor, limit: MOST_LINES });
+  let next = query;
   for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
-    const path = logsPath(name, {
-      ...query,
-      ...(cursor === undefined ? {} : { after: cursor }),
-      ...(limit === undefined ? {} : { limit }),
-      ...(since === undefined ? {} : { since }),
-    });
     const response = await http.retrying(
-      () =>
-        http.request(path, { ...common(query), headers: { ...common(query).headers, accept: 'text/event-stream' } }),
+      () => http.request(logsPath(name, next), { ...common(query), headers }),
       query.signal,
     );
     try {
@@ -58,11 +55,7 @@ export async function* followLogs(
       })) {
         if (frame.event !== 'log') continue;
         const entry = entryOf(frame);
-        cursor = entry.cursor;
-        // After a reconnect, fetch all missed lines: without a limit, the gateway sends only the newest ones.
-        limit = MOST_LINES;
-        // The gateway counts a duration such as `10s` from each request: lines of a longer break would be too old.
-        since = undefined;
+        next = behind(entry);
         pauseMs = 50;
         yield entry;
       }
@@ -71,7 +64,34 @@ export async function* followLogs(
       // The stream broke or the signal aborted: `pause` throws in the latter case.
     }
     await pause(pauseMs, query.signal);
+    const openedMs = openingOf(response);
+    if (next !== query || openedMs === null) continue;
+    // The first stream broke before its first line. It owes the past lines as of its opening, and every line since.
+    const sinceMs = since === undefined ? null : timeMs(since, openedMs);
+    const past = { ...query, until: isoTime(openedMs), ...(sinceMs !== null && { since: isoTime(sinceMs) }) };
+    next = {
+      ...filters,
+      ...(after !== undefined && { after }),
+      ...{ since: isoTime(Math.max(openedMs, sinceMs ?? 0)), limit: MOST_LINES },
+    };
+    for (const entry of await http.retrying(() => readLogs(http, name, past), query.signal)) {
+      next = behind(entry);
+      yield entry;
+    }
   }
+}
+
+/**
+ * Time of an answer, in ms since the epoch; null when the server does not state it. The gateway reads times and durations of queries by its own
+ * clock, from which this machine's clock may differ.
+ */
+function openingOf(response: Response): number | null {
+  const ms = Date.parse(response.headers.get('date') ?? '');
+  return Number.isNaN(ms) ? null : ms;
+}
+
+function isoTime(ms: number): string {
+  return new Date(ms).toISOString();
 }
 
 function entryOf({ data }: Frame): LogEntry {
