@@ -15,6 +15,7 @@ import { connectRedis } from '#infra/redis.ts';
 import { newJoinToken } from '#scheduler/machines/join-token.ts';
 import { JOIN_VERSIONS } from '#scheduler/machines/join-versions.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import { freePort } from '../local/platform.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { toFailure } from './failure.ts';
@@ -195,6 +196,27 @@ describe('joining a platform', () => {
     );
     await join('lowered', { token: unused, name: 'lowered' });
     path_.close();
+  });
+
+  it("waits for the machine's Redis user, which a gateway that loses Redis makes later", async () => {
+    const { store, redisUsers } = platform.scheduler;
+    const user = 'pie-machine-late';
+    const gateway = createServer(async (request, response) => {
+      const headers = { 'content-type': 'application/json' };
+      const body = request.method === 'GET' ? null : (await Array.fromAsync(request)).join('');
+      const answer = await fetch(`${platform.url}/join`, { method: request.method ?? 'GET', headers, body });
+      if (request.method !== 'GET') await store.redis.call('ACL', 'DELUSER', user);
+      response.writeHead(answer.status, headers).end(await answer.text());
+    }).listen(0, '127.0.0.1');
+    await once(gateway, 'listening');
+    const url = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}`;
+    const isRefused = async () => JSON.stringify(await store.redis.call('ACL', 'LOG')).includes(user);
+    const made = eventually(isRefused, 'Redis refuses the machine').then(() => redisUsers.compare());
+    try {
+      await Promise.all([join('late', { url, token: await token(), name: 'late' }), made]);
+    } finally {
+      gateway.close();
+    }
   });
 
   it("names the platform's Redis when this machine cannot reach it", async () => {

@@ -11,11 +11,15 @@ import { commonVersion, statedVersions, type Versions, versionRefusal } from '#s
 import { openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
 import { JOIN_VERSIONS, SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
 import { errorFromResponse } from '../client/errors.ts';
+import { pause } from '../client/http.ts';
 import { endpointOf } from './connect.ts';
 import { EXIT, Failure } from './failure.ts';
 
 /** Longest wait for the gateway, and for Redis, in milliseconds. */
 const DEADLINE_MS = 10_000;
+/** Longest wait for this machine's Redis user. A gateway that loses Redis after it noted the machine makes the user within 10 s of its return. */
+const USER_MS = 15_000;
+const RETRY_MS = 500;
 /** Files of a home that belongs to a platform. */
 const SETTINGS = 'pie.toml';
 const REDIS_CA = 'redis-ca.pem';
@@ -49,6 +53,8 @@ const answer = z.object({
   masterKey: z.string().nullable(),
   settings: z.record(z.string(), z.unknown()),
 });
+
+type RedisAccess = z.output<typeof answer>['redis'];
 
 /** Joins a platform, and writes the home of this machine. A refusal leaves nothing behind. Throws {@link Failure}. */
 export async function joinPlatform(asked: JoinRequest, signal: AbortSignal): Promise<Joined> {
@@ -84,7 +90,7 @@ export async function joinPlatform(asked: JoinRequest, signal: AbortSignal): Pro
       advice: 'Check the address.',
     });
   const { redis, masterKey, settings } = parsed.data;
-  await assertRedis(redis, name);
+  await assertRedis(redis, name, signal);
   const ca = redis.ca === undefined ? {} : { ca: REDIS_CA };
   const files = new Map([
     [SETTINGS, joinedSettings(settings, { name, roles, address, redis: { url: redis.url, ...ca } })],
@@ -218,7 +224,25 @@ async function exchange(gateway: URL, request: object, signal: AbortSignal): Pro
 }
 
 /** The platform's Redis may have an address that only the gateway's machine reaches. */
-async function assertRedis({ url, ca }: z.output<typeof answer>['redis'], machine: string): Promise<void> {
+async function assertRedis(redis: RedisAccess, machine: string, signal: AbortSignal): Promise<void> {
+  const giveUpAt = performance.now() + USER_MS;
+  for (let refusal = await refusalOf(redis); refusal !== null; refusal = await refusalOf(redis)) {
+    if (!refusal.why.startsWith('WRONGPASS') || performance.now() > giveUpAt) {
+      const { hostname, port } = new URL(redis.url);
+      throw new Failure(`The platform’s Redis at ${hostname}:${port || 6379} cannot be used from here.`, {
+        exitCode: EXIT.unreachable,
+        code: 'connection-failed',
+        why: refusal.why,
+        advice: `Give the gateway’s machine a REDIS_URL that all machines reach. Then free the name (\`pie machines remove ${machine}\`) and make another token.`,
+        cause: refusal.cause,
+      });
+    }
+    await pause(RETRY_MS, signal);
+  }
+}
+
+/** Tries one connection; null when Redis answers. */
+async function refusalOf({ url, ca }: RedisAccess): Promise<{ readonly why: string; readonly cause: unknown } | null> {
   const options = redisOptions({ redis: { kind: 'external', url } }, { lazyConnect: true, retryStrategy: () => null });
   const redis = new Redis({
     ...options,
@@ -232,15 +256,9 @@ async function assertRedis({ url, ca }: z.output<typeof answer>['redis'], machin
   try {
     await redis.connect();
     await redis.ping();
+    return null;
   } catch (cause) {
-    const { hostname, port } = new URL(url);
-    throw new Failure(`The platform’s Redis at ${hostname}:${port || 6379} cannot be used from here.`, {
-      exitCode: EXIT.unreachable,
-      code: 'connection-failed',
-      why: why || (cause instanceof Error ? cause.message : String(cause)),
-      advice: `Give the gateway’s machine a REDIS_URL that all machines reach. Then free the name (\`pie machines remove ${machine}\`) and make another token.`,
-      cause,
-    });
+    return { why: why || (cause instanceof Error ? cause.message : String(cause)), cause };
   } finally {
     redis.disconnect();
   }
