@@ -8,7 +8,7 @@ import { handlerError } from './errors.ts';
 import type { EncoderSummary, GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
 import { DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import { Link, type LinkEvents } from './link.ts';
-import { HELLO_MS, TenantLinks } from './tenant-links.ts';
+import { TenantLinks } from './tenant-links.ts';
 import { FRAME, PROTOCOL_VERSIONS, STATS } from './wire.ts';
 import { within } from './within.ts';
 
@@ -59,7 +59,7 @@ export interface ConnectOptions {
   readonly onRefused?: (why: string) => void;
   /** Maximum wait for the host's hello, in milliseconds: 10,000 by default. */
   readonly deadlineMs?: number;
-  /** Longest wait for the host's hello on one socket, which then closes, in milliseconds: 10,000 by default. */
+  /** Longest wait for the hello on the socket for the host's state, which then closes, in milliseconds: 10,000 by default. */
   readonly helloMs?: number;
   /** Directories of models on this machine, by model name; they replace those of the host's hello, which are on its machine. */
   readonly directories?: ReadonlyMap<string, string>;
@@ -79,6 +79,7 @@ interface StatsWaiter {
   timer: NodeJS.Timeout;
 }
 
+const HELLO_MS = 10_000;
 const STATS_DEADLINE_MS = 10_000;
 
 /**
@@ -289,10 +290,7 @@ export class GpuHostConnection {
         this.#helloAt = Date.now();
         this.#connectedSinceMs = performance.now();
         this.#link = link;
-        this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, {
-          ...shared,
-          helloMs: this.#helloMs,
-        });
+        this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, shared);
         this.#retryMs = this.#reconnect.first;
         for (const listener of [...this.#readyListeners]) listener();
       },

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -13,6 +13,8 @@ import { TestMachine } from '#scheduler/links/testing/machine.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { generate, startTestHost, type TestHost } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
+import { TenantLinks } from './tenant-links.ts';
+import { HELLO_VERSION, LONGEST_OPENING_MS } from './wire.ts';
 
 const DAY_MS = 86_400_000;
 /** Deadline of connections that must be refused; each of them takes as long. */
@@ -130,6 +132,23 @@ test('without certificates, neither side uses an address that other machines rea
   assert.throws(() => GpuHostConnection.open('10.0.0.5:7400'), /need certificates, and there are none for 10\.0\.0\.5/);
   const bare = new GpuHost([model.host.engines[0]!.model]);
   await assert.rejects(bare.listen('0.0.0.0:0'), /need certificates/);
+});
+
+test('a link to another machine waits for the handshake as long as for the hello', async (t) => {
+  const [, runtime] = joined();
+  const silent = createServer((socket) => socket.on('error', () => undefined).resume()).listen(0, '127.0.0.1');
+  t.after(() => silent.close());
+  await once(silent, 'listening');
+  const { port } = silent.address() as { port: number };
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const links = new TenantLinks(`127.0.0.1:${port}`, 'any', HELLO_VERSION, { security: runtime });
+  const link = links.of('a');
+  for (const ms of [5000, LONGEST_OPENING_MS - 5000]) {
+    t.mock.timers.tick(ms);
+    await new Promise(setImmediate);
+  }
+  assert.equal(link.lost?.val, `the GPU host did not answer within ${LONGEST_OPENING_MS} ms`);
+  links.close('the test is over');
 });
 
 test('only its owner can read a certificate; it survives restarts and is renewed in its last 30 days', async () => {

@@ -4,7 +4,9 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { must, startTestHost, tagOf, until } from '../testing/host.ts';
+import { generate, must, startTestHost, tagOf, until } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { GpuHostConnection } from './client.ts';
 import { DeviceClient } from './device-client.ts';
 import { TenantLinks } from './tenant-links.ts';
 import { HELLO_VERSION } from './wire.ts';
@@ -60,6 +62,37 @@ test('a link closes when it has had no inferlet for a while, and a later inferle
     await until(() => host.host.stats().connections === 1);
   }
   links.close('the test is over');
+});
+
+test('a tenant that comes during a long step is answered after it', async (t) => {
+  const helloMs = 100;
+  let duringStep: (() => void) | undefined;
+  await using host = await startTestHost({
+    wrap: (backend) =>
+      wrapBackend(backend, {
+        forward(batch) {
+          duringStep?.();
+          duringStep = undefined;
+          return backend.forward(batch);
+        },
+      }),
+  });
+  const connection = await GpuHostConnection.connect(host.address, { helloMs });
+  t.after(() => connection.close());
+  const open = (tenant: string) => {
+    const inferlet = connection.openInferlet({ id: tenant, tenant, maxPages: 8, arrival: 1 });
+    return { inferlet, queue: inferlet.createQueue('tiny') };
+  };
+  const { promise: answered, resolve } = Promise.withResolvers<unknown>();
+  duringStep = () => {
+    const late = open('late');
+    resolve(late.inferlet.synchronize(late.queue));
+    // The step blocks the thread, as `session.run` of the ONNX backend does.
+    for (const untilMs = performance.now() + 2 * helloMs; performance.now() < untilMs; );
+  };
+  const early = open('early');
+  await generate(early.inferlet, early.queue, [1, 5], 1);
+  assert.deepEqual(await answered, { tag: 'ok', val: undefined });
 });
 
 test('a link is lost when its address leads to another process than the connection', async () => {

@@ -1,13 +1,13 @@
 import type { Versions } from '#scheduler/links/versions.ts';
 import { Link, type LinkOptions } from './link.ts';
+import { LONGEST_OPENING_MS } from './wire.ts';
 
 /** Interval of the looks that close links on which no inferlet was open since the last look, in milliseconds. */
 const SWEEP_MS = 15_000;
-/** Longest wait for the host's hello on a link, in milliseconds. */
-export const HELLO_MS = 10_000;
 
 export interface TenantLinkOptions extends Pick<LinkOptions, 'security' | 'owner'> {
   readonly sweepMs?: number;
+  /** Longest wait for the host's hello on a link, in milliseconds. */
   readonly helloMs?: number;
 }
 
@@ -31,7 +31,7 @@ export class TenantLinks {
    * @param version that of the frames, on which this side and the host have agreed
    */
   constructor(address: string, hostId: string, version: number, options: TenantLinkOptions = {}) {
-    const { sweepMs = SWEEP_MS, helloMs = HELLO_MS, ...linkOptions } = options;
+    const { sweepMs = SWEEP_MS, helloMs = LONGEST_OPENING_MS, ...linkOptions } = options;
     this.#address = address;
     this.#hostId = hostId;
     this.#versions = { oldest: version, newest: version };

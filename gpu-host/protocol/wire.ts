@@ -24,6 +24,15 @@ export const COPIES_VERSION = 14;
  */
 export const HELLO_VERSION = 10;
 
+/** Longest step that keeps a host on the CPU from answering, in milliseconds: its machine's supervisor ends a host that computes for longer. */
+export const LONGEST_STEP_MS = 60_000;
+
+/**
+ * Longest wait of a tenant's new stream, in milliseconds: before each of the connection, the handshake and the hello, a host on the CPU may
+ * compute a step.
+ */
+export const LONGEST_OPENING_MS = 3 * LONGEST_STEP_MS;
+
 /** Maximum frame, header included. The client refuses a call that does not fit one frame. */
 export const MAX_FRAME_BYTES = 4 * 1024 * 1024;
 export const MAX_FRAME_WORDS = MAX_FRAME_BYTES / 4;

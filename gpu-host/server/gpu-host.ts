@@ -14,7 +14,7 @@ import { type HostBytes, hostBytes } from '../memory/host-bytes.ts';
 import { Tenants } from '../memory/tenants.ts';
 import type { ProtocolFaultCode } from '../protocol/errors.ts';
 import type { GpuHostStats, HostHello, ModelCompute, ModelStats, StatsOptions } from '../protocol/host.ts';
-import { PROTOCOL_VERSIONS } from '../protocol/wire.ts';
+import { LONGEST_OPENING_MS, LONGEST_STEP_MS, PROTOCOL_VERSIONS } from '../protocol/wire.ts';
 import { Attempts } from './attempts.ts';
 import { Connection } from './connection.ts';
 import { type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './connection-limits.ts';
@@ -41,8 +41,6 @@ export interface GpuHostOptions {
   readonly vitals?: () => Vitals;
 }
 
-/** Longest step that keeps a process on the CPU from answering: the supervisor ends a GPU host that computes for longer. */
-const LONGEST_STEP_MS = 60_000;
 /** Maximum tenants in `stats`: those that hold most pages. */
 const MAX_TENANTS = 1000;
 
@@ -102,7 +100,7 @@ export class GpuHost {
    * @throws Error when it cannot listen, or other machines reach the address and there is no `security`.
    */
   async listen(address: string): Promise<string> {
-    const server = linkServer(address, (socket) => this.#accept(socket), this.#security);
+    const server = linkServer(address, (socket) => this.#accept(socket), this.#security, LONGEST_OPENING_MS);
     this.#server = server;
     const bound = await listen(server, address);
     // This happens, for example, when no file descriptor is left for one more connection. Open connections go on.

@@ -18,7 +18,7 @@ export interface LinkSecurity {
   refused(why: string): void;
 }
 
-/** Longest wait for a peer's TLS handshake, in milliseconds. */
+/** Longest wait of a server for a peer's TLS handshake, in milliseconds. */
 const HANDSHAKE_MS = 5000;
 /** Silence after which the kernel probes whether the peer's machine is still there: it reports a lost one about ten seconds later. */
 const KEEP_ALIVE_MS = 1000;
@@ -36,15 +36,21 @@ export function toMachine(security: LinkSecurity, peer: string): LinkSecurity {
 /**
  * A server of connections. At a network address with `security`, both sides show certificates over TLS 1.3, and `accept` gets only connections
  * of registered machines; a connection ends when its machine is removed. A unix socket stays plain.
+ * @param handshakeMs longest wait for a peer's handshake; give more to a process whose thread may be blocked, which delays the handshake
  * @throws Error at a network address that other machines reach, without `security`
  */
-export function linkServer(address: string, accept: (socket: Socket) => void, security?: LinkSecurity): Server {
+export function linkServer(
+  address: string,
+  accept: (socket: Socket) => void,
+  security?: LinkSecurity,
+  handshakeMs = HANDSHAKE_MS,
+): Server {
   if (!isSecured(address, security)) return createServer(accept);
   const server = createTlsServer(
     {
       ...tlsOptions(security),
       requestCert: true,
-      handshakeTimeout: HANDSHAKE_MS,
+      handshakeTimeout: handshakeMs,
     },
     (socket) => {
       if (admit(socket, peerOf(socket), security)) accept(socket);
@@ -62,21 +68,15 @@ export function linkServer(address: string, accept: (socket: Socket) => void, se
 
 /**
  * Connects to a unix socket's path or `host:port`. `ready` is called once bytes may be sent: at a network address with `security`, after the
- * server has shown an accepted certificate.
+ * server has shown an accepted certificate. The caller bounds the wait.
  * @param server what answers at the address, for the log: `GPU host`
  * @throws Error at a network address of another machine, without `security`
  */
 export function linkSocket(server: string, address: string, ready: () => void, security?: LinkSecurity): Socket {
   if (!isSecured(address, security)) return connect(socketAddress(address), ready);
   const socket: TLSSocket = connectTls({ ...socketAddress(address), ...tlsOptions(security) }, () => {
-    clearTimeout(late);
     if (admit(socket, `the ${server} at ${address}`, security, security.peer)) ready();
   });
-  const late = setTimeout(
-    () => socket.destroy(new Error(`no answer from ${address} within ${HANDSHAKE_MS} ms`)),
-    HANDSHAKE_MS,
-  );
-  socket.once('close', () => clearTimeout(late));
   return socket;
 }
 
