@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { IndexError } from '../protocol/errors.ts';
 import {
@@ -94,9 +94,9 @@ export class Records {
     });
   }
 
-  /** Opens a file; null when none was made completely. */
+  /** Opens a file; null when none was made completely. @throws Error when the file system does not tell, or the file cannot be read */
   static open(file: string): Records | null {
-    if (!existsSync(file)) return null;
+    if (!statSync(file, { throwIfNoEntry: false })) return null;
     return open(file, (db) => {
       if (db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'facts'").get()) return new Records(db);
       db.close();

@@ -62,6 +62,8 @@ export interface Size {
 export interface IndexStats extends Shape, Size {
   /** The index cannot be read, only dropped; its shape is unknown. */
   readonly isBroken?: true;
+  /** The index could not be read yet; the tenant's next call tries again. Its shape is unknown until then. */
+  readonly isUnread?: true;
 }
 
 /** The bytes of all of a tenant's indexes at one time. */

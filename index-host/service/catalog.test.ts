@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { once } from '../engine/pieces.ts';
@@ -89,6 +89,36 @@ test('an index that cannot be read is listed and can be dropped, and the others 
   assert.equal(await one.catalog.drop('one', 'damaged', SIGNAL), true);
   await one.create('damaged');
   await one.upsert('damaged', ids(0, 1));
+});
+
+test('an index that cannot be read for a while serves afterwards, and the others serve meanwhile', async () => {
+  using folder = temporaryFolder();
+  {
+    await using one = catalogIn(folder.path);
+    for (const name of ['hidden', 'whole']) await one.create(name);
+    await one.upsert('hidden', ids(0, 10));
+  }
+  const [records] = filesOf(folder.path, 'hidden').filter((file) => file.endsWith('records.db'));
+  renameSync(records!, `${records}-kept`);
+  mkdirSync(records!);
+  await using one = catalogIn(folder.path);
+  const listed = async () => (await one.list()).map(({ name, entries, isBroken }) => [name, entries, isBroken]);
+  assert.deepEqual(await listed(), [
+    ['hidden', 0, undefined],
+    ['whole', 0, undefined],
+  ]);
+  const away = { code: 'unavailable', message: /cannot be read now; try again/ };
+  await assert.rejects(one.upsert('hidden', ids(0, 1)), away);
+  await assert.rejects(one.create('hidden'), away);
+  await one.upsert('whole', ids(0, 5));
+  assert.equal(one.errors.length, 1);
+  rmdirSync(records!);
+  renameSync(`${records}-kept`, records!);
+  await one.upsert('hidden', ids(10, 1));
+  assert.deepEqual(await listed(), [
+    ['hidden', 11, undefined],
+    ['whole', 5, undefined],
+  ]);
 });
 
 test('an index whose graph has the right length but is damaged opens, and gets a new graph', async () => {

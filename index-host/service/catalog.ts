@@ -2,6 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
+import { isDamage } from '../engine/damage.ts';
 import { once, type Pieces } from '../engine/pieces.ts';
 import { VectorIndex } from '../engine/vector-index.ts';
 import { IndexError } from '../protocol/errors.ts';
@@ -75,15 +76,14 @@ export class Catalog {
     return this.#opened.size;
   }
 
-  /** Reads which indexes a tenant has. Call it before the other methods. */
+  /** Reads which indexes a tenant has, and again those that could not be read. Call it before the other methods. */
   async load(tenant: string, signal: AbortSignal): Promise<void> {
-    if (this.#stats.has(tenant)) return;
+    const known = this.#stats.get(tenant);
+    if (known && ![...known.values()].some(({ isUnread }) => isUnread)) return;
     let loading = this.#loading.get(tenant);
     if (!loading) {
-      loading = this.#turns
-        .run(tenant, this.#read(tenant))
-        .then((known) => void this.#stats.set(tenant, known))
-        .finally(() => this.#loading.delete(tenant));
+      const read = known ? this.#readAgain(tenant, known) : this.#read(tenant);
+      loading = this.#turns.run(tenant, read).finally(() => this.#loading.delete(tenant));
       this.#loading.set(tenant, loading);
     }
     await unlessAborted(loading, signal);
@@ -324,23 +324,29 @@ export class Catalog {
     return known;
   }
 
-  *#read(tenant: string): Pieces<Map<string, IndexStats>> {
+  *#read(tenant: string): Pieces<void> {
     const directory = this.#tenantPath(tenant);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const found = new Map<string, IndexStats>();
     for (const name of readdirSync(directory, { withFileTypes: true }).map((entry) => entry.name)) {
       if (name.startsWith(DROPPED)) rmSync(path.join(directory, name), { recursive: true, force: true });
       if (name.startsWith('.')) continue;
-      try {
-        const stats = VectorIndex.stats(path.join(directory, name));
-        if (stats?.name === name) found.set(name, stats);
-      } catch (error) {
-        this.#onError(error);
-        found.set(name, { name, dimensions: 0, metric: 'cosine', entries: 0, bytes: 0, isBroken: true });
-      }
+      const stats = statsIn(directory, name, this.#onError);
+      if (stats) found.set(name, stats);
       yield;
     }
-    return found;
+    this.#stats.set(tenant, found);
+  }
+
+  *#readAgain(tenant: string, known: Map<string, IndexStats>): Pieces<void> {
+    for (const [name, { isUnread }] of known) {
+      if (!isUnread) continue;
+      // The first failure is in the log; a call that repeats it must not fill the log.
+      const stats = statsIn(this.#tenantPath(tenant), name, () => undefined);
+      if (stats) known.set(name, stats);
+      else known.delete(name);
+      yield;
+    }
   }
 
   #tenantPath(tenant: string): string {
@@ -366,8 +372,21 @@ function leastNeeded(
   return own.sort(([a], [b]) => byUse.indexOf(a) - byUse.indexOf(b))[0] ?? null;
 }
 
+/** The size of an index that is not open; null when there is none. */
+function statsIn(folder: string, name: string, onError: (error: unknown) => void): IndexStats | null {
+  try {
+    const stats = VectorIndex.stats(path.join(folder, name));
+    return stats?.name === name ? stats : null;
+  } catch (error) {
+    onError(error);
+    const unknown = { name, dimensions: 0, metric: 'cosine', entries: 0, bytes: 0 } as const;
+    return isDamage(error) ? { ...unknown, isBroken: true } : { ...unknown, isUnread: true };
+  }
+}
+
 /** @throws IndexError `unavailable` for an index that cannot be read */
-export function refuseBroken({ name, isBroken }: IndexStats): void {
+export function refuseBroken({ name, isBroken, isUnread }: IndexStats): void {
+  if (isUnread) throw new IndexError('unavailable', `the index "${name}" cannot be read now; try again`);
   if (isBroken) throw new IndexError('unavailable', `the index "${name}" cannot be read: drop it and create it again`);
 }
 
