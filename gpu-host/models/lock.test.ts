@@ -63,21 +63,32 @@ describe('withLock', () => {
     const abort = new AbortController();
     const waiting = withLock(file, { pollMs: 5, signal: abort.signal, onWait: () => abort.abort() }, async () => 'in');
     await assert.rejects(waiting, { code: 'cancelled' });
-    const longAgo = new Date(Date.now() - 60_000);
-    await utimes(file, longAgo, longAgo);
-    assert.equal(await withLock(file, { pollMs: 5 }, async () => 'in'), 'in');
+    assert.equal(await withLock(file, { pollMs: 5, staleAfterMs: 20 }, async () => 'in'), 'in');
+  });
+
+  it('is kept by a living holder although a clock was set', async () => {
+    const file = join(directory, 'clock');
+    const hourAgo = new Date(Date.now() - 3_600_000);
+    const { promise: waits, resolve } = Promise.withResolvers<void>();
+    const order: string[] = [];
+    const { second } = await withLock(file, {}, async () => {
+      await utimes(file, hourAgo, hourAgo);
+      const second = withLock(file, { pollMs: 5, onWait: resolve }, async () => order.push('second'));
+      await Promise.race([waits, second]);
+      order.push('first');
+      return { second };
+    });
+    await second;
+    assert.deepEqual(order, ['first', 'second']);
   });
 
   it('fails when the lock of a dead process cannot be moved', async () => {
     // The name fits a file system's 255 bytes with the suffix of a new lock, and not with that of a stale one.
     const file = join(directory, 'x'.repeat(217));
     await writeFile(file, JSON.stringify({ pid: 1, host: 'elsewhere', token: 'far' }));
-    await utimes(file, new Date(0), new Date(0));
     await assert.rejects(
-      withLock(file, { signal: AbortSignal.timeout(5000) }, async () => 'in'),
-      {
-        code: 'ENAMETOOLONG',
-      },
+      withLock(file, { pollMs: 5, staleAfterMs: 20, signal: AbortSignal.timeout(5000) }, async () => 'in'),
+      { code: 'ENAMETOOLONG' },
     );
   });
 });

@@ -15,11 +15,20 @@ export interface LockOptions {
   readonly pollMs?: number;
 }
 
+/** A lock of another holder. */
+interface HeldLock {
+  readonly holder: Holder | null;
+  /** Changes with each heartbeat of the holder. */
+  readonly beat: string;
+}
+
+type Holder = z.infer<typeof holderSchema>;
 const holderSchema = z.object({ pid: z.int(), host: z.string(), token: z.string() });
 
 /**
  * Runs `body` while holding a lock file, across processes and machines that share the directory. Waits while another holder has the lock;
- * takes over from a dead holder (its process is gone on this machine, or its file has not been touched for `staleAfterMs`).
+ * takes over from a dead holder (its process is gone on this machine, or its file has not been touched for `staleAfterMs`). That time is counted
+ * in looks of the waiting process: clocks of machines differ and are set, and a pause of this process counts as one look.
  *
  * The lock saves work and disk. Published models stay correct without it, because publishing is a rename of checked content.
  *
@@ -29,9 +38,18 @@ export async function withLock<T>(file: string, options: LockOptions, body: () =
   const { signal, staleAfterMs = 30_000, pollMs = 200 } = options;
   const token = randomUUID();
   let told = false;
+  let beat: string | undefined;
+  let silentMs = 0;
   while (!(await tryTake(file, token))) {
     if (signal?.aborted) throw cancelled();
-    if (await removeStale(file, staleAfterMs)) continue;
+    const held = await readLock(file);
+    if (held === null) continue;
+    silentMs = held.beat === beat ? silentMs + pollMs : 0;
+    beat = held.beat;
+    if (isDead(held) || silentMs >= staleAfterMs) {
+      await removeStale(file, held);
+      continue;
+    }
     if (!told) options.onWait?.();
     told = true;
     await delay(pollMs, undefined, signal === undefined ? {} : { signal }).catch(() => {
@@ -71,28 +89,33 @@ async function tryTake(file: string, token: string): Promise<boolean> {
   }
 }
 
-async function removeStale(file: string, staleAfterMs: number): Promise<boolean> {
+/** Null when the lock was released meanwhile. */
+async function readLock(file: string): Promise<HeldLock | null> {
   const holder = await readHolder(file);
-  const stats = await stat(file).catch(() => null);
-  if (stats === null) return true;
-  const dead = holder !== null && holder.host === hostname() && !isAlive(holder.pid);
-  if (!dead && Date.now() - stats.mtimeMs < staleAfterMs) return false;
+  const stats = await stat(file, { bigint: true }).catch(() => null);
+  return stats && { holder, beat: `${holder?.token} ${stats.mtimeNs}` };
+}
+
+function isDead({ holder }: HeldLock): boolean {
+  return holder !== null && holder.host === hostname() && !isAlive(holder.pid);
+}
+
+async function removeStale(file: string, { holder }: HeldLock): Promise<void> {
   // Rename first: of many processes that judge the lock stale, only one gets it, and can then check that it got the lock it judged.
   const taken = `${file}.stale-${randomUUID()}`;
   try {
     await rename(file, taken);
   } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return true;
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return;
     throw cause;
   }
   const got = await readHolder(taken);
   // This is another holder's lock: put it back, unless another process has taken the lock meanwhile.
   if (got?.token !== holder?.token) await link(taken, file).catch(() => undefined);
   await rm(taken, { force: true });
-  return true;
 }
 
-async function readHolder(file: string): Promise<z.infer<typeof holderSchema> | null> {
+async function readHolder(file: string): Promise<Holder | null> {
   try {
     return holderSchema.parse(JSON.parse(await readFile(file, 'utf8')));
   } catch {
