@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, stat, truncate } from 'node:fs/promises';
+import { mkdtemp, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { test } from 'node:test';
 import { randomModel } from '#gpu-host/models/random-model.ts';
 import { defaultCacheDirectory, quantizedWeights } from './quantized-cache.ts';
@@ -20,6 +20,19 @@ test('a truncated file of quantised weights is written again', async () => {
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
+});
+
+test('a start removes what killed starts have left of the same quantised weights', async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), 'pie-quantized-'));
+  t.after(() => rm(directory, { recursive: true, force: true }));
+  const model = await randomModel(join(directory, 'model'), {}, 3);
+  const cache = join(directory, 'cache');
+  const write = async () => [...(await quantizedWeights(model, 8, 4, cache)).values()][0]!.values.file;
+  const file = await write();
+  await rm(file);
+  await writeFile(`${file}.x.partial`, 'half');
+  await write();
+  assert.deepEqual(await readdir(cache), [basename(file)]);
 });
 
 test('an empty XDG_CACHE_HOME counts as unset', (t) => {

@@ -1,9 +1,10 @@
-import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, open, realpath, rename, rm, stat } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { mkdir, open, realpath, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { isBlocked, type TensorInfo } from '#gpu-host/models/blocks.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { makeFile } from '#gpu-host/models/make-file.ts';
 import type { FileRange } from './graph-builder.ts';
 import { quantizeMatrix } from './quantize.ts';
 import { BLOCK_SIZE, type LinearLayer, type QuantizedRanges, quantizedLinears, type WeightBits } from './weights.ts';
@@ -18,8 +19,7 @@ export function defaultCacheDirectory(): string {
 
 /**
  * The quantised weights of a model by layer name, in one file named after their source (the weight files' paths, sizes and times, and the
- * widths). A missing file is written to a temporary name and renamed, so it never appears half written. Empty when the file's own weights are
- * multiplied.
+ * widths). Empty when the file's own weights are multiplied.
  */
 export async function quantizedWeights(
   model: LoadedModel,
@@ -35,11 +35,12 @@ export async function quantizedWeights(
   const ranges = layout(linears, file);
   const bytes = [...ranges.values()].reduce((sum, { values, scales }) => sum + values.bytes + scales.bytes, 0);
   // A machine that failed after the rename may have kept only a part of the file.
-  const isThere = await stat(file).then(
-    ({ size }) => size === bytes,
-    () => false,
-  );
-  if (!isThere) await write(model, linears, file);
+  const isThere = () =>
+    stat(file).then(
+      ({ size }) => size === bytes,
+      () => false,
+    );
+  await makeFile(file, isThere, (partial) => write(model, linears, partial));
   return ranges;
 }
 
@@ -73,23 +74,17 @@ function layout(linears: readonly LinearLayer[], file: string): Map<string, Quan
   return ranges;
 }
 
-async function write(model: LoadedModel, linears: readonly LinearLayer[], file: string): Promise<void> {
-  const partial = `${file}.${randomUUID()}.partial`;
+async function write(model: LoadedModel, linears: readonly LinearLayer[], partial: string): Promise<void> {
+  const handle = await open(partial, 'wx');
   try {
-    const handle = await open(partial, 'wx');
-    try {
-      for (const linear of linears) {
-        const { values, scales } = quantizeLinear(model, linear);
-        await handle.writeFile(values);
-        await handle.writeFile(new Uint8Array(scales.buffer, scales.byteOffset, scales.byteLength));
-      }
-      await handle.sync();
-    } finally {
-      await handle.close();
+    for (const linear of linears) {
+      const { values, scales } = quantizeLinear(model, linear);
+      await handle.writeFile(values);
+      await handle.writeFile(new Uint8Array(scales.buffer, scales.byteOffset, scales.byteLength));
     }
-    await rename(partial, file);
+    await handle.sync();
   } finally {
-    await rm(partial, { force: true });
+    await handle.close();
   }
 }
 

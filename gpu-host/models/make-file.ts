@@ -1,0 +1,36 @@
+import { randomUUID } from 'node:crypto';
+import { readdir, rename, rm } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { withLock } from './lock.ts';
+
+const PARTIAL = '.partial';
+
+/**
+ * Makes a file unless `isThere` finds it. `write` gets the path of a partial file, which is renamed when it is complete, so that no process sees
+ * half a file. Of several processes that need the file, one writes it, and the others wait.
+ */
+export async function makeFile(
+  file: string,
+  isThere: () => Promise<boolean>,
+  write: (partial: string) => Promise<void>,
+): Promise<void> {
+  if (await isThere()) return;
+  await withLock(`${file}.lock`, {}, async () => {
+    if (await isThere()) return;
+    await removePartials(file);
+    const partial = `${file}.${randomUUID()}${PARTIAL}`;
+    try {
+      await write(partial);
+      await rename(partial, file);
+    } finally {
+      await rm(partial, { force: true });
+    }
+  });
+}
+
+/** Removes the partial files of killed processes. The caller holds the lock, so no running process writes them. */
+async function removePartials(file: string): Promise<void> {
+  const [directory, name] = [dirname(file), basename(file)];
+  for (const entry of await readdir(directory))
+    if (entry.startsWith(`${name}.`) && entry.endsWith(PARTIAL)) await rm(join(directory, entry), { force: true });
+}
