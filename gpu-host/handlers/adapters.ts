@@ -1,11 +1,11 @@
 import { setImmediate } from 'node:timers/promises';
-import { unexpected } from '#gpu-host/unexpected.ts';
 import type { Backend, DeviceAdapter } from '../backends/backend.ts';
-import { type CallFault, fault } from '../memory/fault.ts';
+import { CallFault, fault } from '../memory/fault.ts';
 import type { LoadedAdapter } from '../models/adapter.ts';
 import { ModelError } from '../models/errors.ts';
 import type { AdapterInfo } from '../protocol/calls.ts';
 import { AdapterQueue, type AdapterWant } from './adapter-queue.ts';
+import { unreadable } from './call.ts';
 import type { Payer } from './meter.ts';
 
 const MIB = 1024 * 1024;
@@ -189,7 +189,7 @@ export class Adapters {
       return await this.#backend.loadAdapter(known);
     } catch (error) {
       if (!(error instanceof ModelError)) throw error;
-      throw fault('unavailable', `the adapter ${name} cannot be read: ${unexpected(error)}`);
+      throw new CallFault(unreadable(`the adapter ${name}`, error));
     }
   }
 

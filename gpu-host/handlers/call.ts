@@ -4,6 +4,7 @@ import { InvalidInput } from '../backends/check.ts';
 import { BatchCall, type CallKind } from '../batcher/call.ts';
 import { CallFault } from '../memory/fault.ts';
 import type { ImageCache } from '../memory/image-cache.ts';
+import { ModelError } from '../models/errors.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import { addressCount, itemCount, type QueuedOperation } from '../protocol/operations.ts';
 import { encodeDone, encodeError } from '../protocol/results.ts';
@@ -217,10 +218,22 @@ export type Progress = 'done' | 'more' | 'held';
 function toHandlerError(caught: unknown): HandlerError {
   if (caught instanceof CallFault) return caught.error;
   if (caught instanceof InvalidInput) return handlerError('invalid-argument', caught.message);
+  if (caught instanceof ModelError) return unreadable('the model', caught);
   return handlerError('internal', `the device failed: ${unexpected(caught)}`);
 }
 
-/** The device's failure as an internal error. Arguments were checked before, so no caller is to blame, whatever the backend says. */
+/** The error of a call that needs files of a model which cannot be read. */
+export function unreadable(what: string, error: ModelError): HandlerError {
+  const { hint } = error;
+  const advice = hint === undefined ? '' : `; ${hint}`;
+  return handlerError('unavailable', `${what} cannot be read: ${unexpected(error)}${advice}`);
+}
+
+/**
+ * The device's failure as an internal error; that of the model's files stays what it is. Arguments were checked before, so no caller is to blame,
+ * whatever the backend says.
+ */
 export function deviceError(error: unknown): Error {
+  if (error instanceof ModelError) return error;
   return new Error(error instanceof Error ? error.message : String(error), { cause: error });
 }

@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict';
-import { must, NONE, range, tagOf } from '../testing/host.ts';
-import { ids, PROMPT, type Workbench, withWorkbench } from '../testing/workbench.ts';
+import { renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { randomModel } from '../models/random-model.ts';
+import { generate, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
+import { ids, PROMPT, Workbench, withWorkbench } from '../testing/workbench.ts';
 
 /** Embeds with the states after each token of the prompt. */
 function statesOf(b: Workbench): Uint32Array {
@@ -74,4 +78,32 @@ withWorkbench('queries of a state', (handler) => {
     ];
     for (const [outcome, tag] of refused) assert.equal(tagOf(await outcome), tag);
   });
+});
+
+test('a model that was replaced since the start answers no query from the new files, and goes on with the old weights', async () => {
+  await using host = await startTestHost({ backend: 'onnx' });
+  const { directory, config } = host.model;
+  const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
+  const states = statesOf(b);
+  must(await b.inferlet.synchronize(b.queue));
+  const [token] = b.embeds(1);
+  b.embedText(ids(17), ids(0), ids(token!));
+  const other = join(host.directory, 'other');
+  await randomModel(other, config, 2);
+  rmSync(directory, { recursive: true });
+  renameSync(other, directory);
+  for (const operation of [
+    { op: 'entropy', embed: states[0]! },
+    { op: 'next-distribution', embed: states[0]!, topK: 3 },
+    { op: 'read-embed', embed: token! },
+    { op: 'forward-scores', inPages: NONE, inEmbeds: ids(token!), outPages: NONE, outEmbeds: NONE },
+  ] as const) {
+    const outcome = await b.ask(operation);
+    assert.equal(tagOf(outcome), 'unavailable', operation.op);
+    const text = outcome.tag === 'err' ? outcome.val.val : '';
+    assert.match(text, /was changed since it was checked; restart the GPU host/);
+  }
+  await b.inferlet.synchronize(b.queue);
+  assert.deepEqual(await generate(b.inferlet, b.queue, PROMPT, 6), await b.oracle.greedy(PROMPT, 6));
+  await b.inferlet.close();
 });

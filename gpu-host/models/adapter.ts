@@ -1,8 +1,7 @@
-import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { type AdapterConfig, type Projection, parseAdapterConfig } from './adapter-config.ts';
 import type { ModelConfig } from './config.ts';
-import { causeText, ModelError } from './errors.ts';
+import { ModelError } from './errors.ts';
 import { expectedTensors, readJson } from './load.ts';
 import { type FloatTensor, readSafetensorsHeader, readTensor } from './safetensors.ts';
 
@@ -36,7 +35,6 @@ export async function loadAdapter(directory: string, model: ModelConfig): Promis
   const root = resolve(directory);
   const config = parseAdapterConfig(await readJson(join(root, 'adapter_config.json')));
   const file = join(root, 'adapter_model.safetensors');
-  const checked = versionOf(file);
   const tensors = readSafetensorsHeader(file);
   const expected = adapterTensors(model, config);
   let bytes = 0;
@@ -50,10 +48,6 @@ export async function loadAdapter(directory: string, model: ModelConfig): Promis
     throw new ModelError('unsupported-adapter', `${file}: "${name}" belongs to no projection that the adapter targets`);
   }
   const tensor = (name: string): Float32Array => {
-    if (versionOf(file) !== checked)
-      throw new ModelError('malformed-weights', `${file} was changed since it was checked`, {
-        hint: 'restart the GPU host to use the new one',
-      });
     const values = readTensor(tensors.get(name) as FloatTensor);
     if (!areFinite(values))
       throw new ModelError('malformed-weights', `${file}: "${name}" holds numbers that are not finite`);
@@ -121,14 +115,4 @@ function checkShape(name: string, info: FloatTensor | undefined, shape: readonly
 function areFinite(values: Float32Array): boolean {
   for (let i = 0; i < values.length; i++) if (!Number.isFinite(values[i])) return false;
   return true;
-}
-
-/** Identifies a file's content by size and modification time. */
-function versionOf(file: string): string {
-  try {
-    const { size, mtimeNs } = statSync(file, { bigint: true });
-    return `${size} ${mtimeNs}`;
-  } catch (cause) {
-    throw new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
-  }
 }

@@ -41,6 +41,12 @@ export function isBlocked(info: TensorInfo): info is BlockedTensor {
   return info.dtype === 'int8' || info.dtype === 'int4';
 }
 
+/** The places of a tensor's values in its files. */
+export function partsOf(info: TensorInfo): readonly StoredTensor[] {
+  if (!isBlocked(info)) return [info];
+  return info.zeros === null ? [info.levels, info.scales] : [info.levels, info.scales, info.zeros];
+}
+
 /** The values of blocks: each product is rounded once, to 32 bits. */
 export function dequantize(
   { levels, scales, zeros }: Blocks,

@@ -108,7 +108,8 @@ describe('fingerprint', () => {
   });
 
   it('differs with levels and scales of a matrix in blocks', async () => {
-    const blocked = await blockedModel(model, 'Q4_0', root);
+    // Earlier tests have written to the model's file, so it is opened again.
+    const blocked = await blockedModel(await loadModel(model.directory), 'Q4_0', root);
     const info = blocked.tensors.info('model.layers.0.mlp.down_proj.weight');
     assert.ok(isBlocked(info));
     const hash = hashOf(blocked);

@@ -1,7 +1,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
 import { basename } from 'node:path';
-import { isBlocked } from './blocks.ts';
+import { partsOf } from './blocks.ts';
 import { ModelError } from './errors.ts';
 import { expectedTensors, type LoadedModel } from './load.ts';
 import type { StoredTensor } from './safetensors.ts';
@@ -50,8 +50,7 @@ export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fi
   const descriptors = new Map<string, number>();
   try {
     for (const [name] of expectedTensors(model.config)) {
-      const info = model.tensors.info(name);
-      const stored = isBlocked(info) ? [info.levels, info.scales, ...(info.zeros ? [info.zeros] : [])] : [info];
+      const stored = partsOf(model.tensors.info(name));
       for (const { dtype, shape } of stored) addText(hash, JSON.stringify([name, dtype, shape]));
       for (const each of stored) {
         const fd = descriptors.get(each.file) ?? openSync(each.file, 'r');

@@ -2,10 +2,10 @@ import { existsSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
-import { isBlocked, readBlocked, type TensorInfo, tensorsOf } from './blocks.ts';
+import { isBlocked, partsOf, readBlocked, type TensorInfo, tensorsOf } from './blocks.ts';
 import { type ModelConfig, parseConfig } from './config.ts';
 import { causeText, ModelError } from './errors.ts';
-import { readStoredTensors, readTensor, type StoredTensor } from './safetensors.ts';
+import { checkUnchanged, readStoredTensors, readTensor, type StoredTensor } from './safetensors.ts';
 import { parseVision, type VisionConfig } from './vision/config.ts';
 import { expectedVisionTensors, llavaTensors } from './vision/tensors.ts';
 
@@ -25,7 +25,10 @@ export interface TensorStore {
   has(name: string): boolean;
   /** @throws ModelError `missing-tensor` */
   info(name: string): TensorInfo;
-  /** Reads a tensor from disk, converted to 32-bit floats; a new array each time. @throws ModelError `missing-tensor` */
+  /**
+   * Reads a tensor from disk, converted to 32-bit floats; a new array each time.
+   * @throws ModelError `missing-tensor`; `malformed-weights` or `missing-file` when its file was changed or removed since the model was opened
+   */
   read(name: string): Float32Array;
 }
 
@@ -48,6 +51,15 @@ export async function loadModel(directory: string): Promise<LoadedModel> {
   const tensors = llavaTensors(stored);
   checkTensors([...expectedTensors(config), ...expectedVisionTensors(vision)], tensors);
   return { directory: root, config, tensors, vision };
+}
+
+/**
+ * Checks that the files of the text model's weights are those that were opened: a pull may have replaced the model since.
+ * @throws ModelError `malformed-weights` or `missing-file`
+ */
+export function checkWeights({ config, tensors }: Pick<LoadedModel, 'config' | 'tensors'>): void {
+  const parts = expectedTensors(config).flatMap(([name]) => partsOf(tensors.info(name)));
+  for (const part of new Map(parts.map((part) => [part.file, part])).values()) checkUnchanged(part);
 }
 
 /** Every tensor of a model with this config, in the order of the forward pass. */

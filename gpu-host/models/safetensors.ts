@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { type BigIntStats, closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { z } from 'zod';
 import { causeText, ModelError } from './errors.ts';
@@ -17,6 +17,8 @@ export interface StoredTensor {
   readonly file: string;
   readonly offset: number;
   readonly bytes: number;
+  /** Identifies the content of the file whose header was read. */
+  readonly version: string;
 }
 
 export interface FloatTensor extends StoredTensor {
@@ -55,13 +57,13 @@ const entrySchema = z.object({
  * Reads the header of a safetensors file and checks it as the format demands: every tensor lies inside the file, its size matches its
  * shape, and the data has no gaps or overlaps. Tensors of types that no supported model has are checked and left out.
  *
- * @throws ModelError `malformed-weights`, naming the tensor.
+ * @throws ModelError `malformed-weights`, naming the tensor, or `missing-file`
  * @see https://github.com/huggingface/safetensors#format
  */
 export function readStoredTensors(file: string): Map<string, StoredTensor> {
-  const fd = openSync(file, 'r');
+  const fd = openFile(file);
   try {
-    return parseHeader(fd, file, fstatSync(fd).size);
+    return parseHeader(fd, file, fstatSync(fd, { bigint: true }));
   } finally {
     closeSync(fd);
   }
@@ -72,7 +74,9 @@ export function readSafetensorsHeader(file: string): Map<string, FloatTensor> {
   return new Map([...readStoredTensors(file)].filter((entry): entry is [string, FloatTensor] => isFloat(entry[1])));
 }
 
-function parseHeader(fd: number, file: string, fileBytes: number): Map<string, StoredTensor> {
+function parseHeader(fd: number, file: string, stats: BigIntStats): Map<string, StoredTensor> {
+  const fileBytes = Number(stats.size);
+  const version = versionOf(stats);
   const fail = (what: string, cause?: unknown): never => {
     throw new ModelError('malformed-weights', `${file}: ${what}`, { cause });
   };
@@ -109,7 +113,7 @@ function parseHeader(fd: number, file: string, fileBytes: number): Map<string, S
     }
     if (end > fileBytes - dataStart) fail(`tensor "${name}" ends at byte ${dataStart + end} of a file of ${fileBytes}`);
     ranges.push({ name, begin, end });
-    if (isRead(dtype)) tensors.set(name, { dtype, shape, file, offset: dataStart + begin, bytes });
+    if (isRead(dtype)) tensors.set(name, { dtype, shape, file, offset: dataStart + begin, bytes, version });
   }
   ranges.sort((a, b) => a.begin - b.begin || a.end - b.end);
   let position = 0;
@@ -140,9 +144,39 @@ export function readTensor(info: FloatTensor): Float32Array {
   return toFloat32(readBytes(info), info.dtype);
 }
 
-/** Reads one tensor's bytes from its file, into memory of their own. */
-export function readBytes({ file, offset, bytes }: StoredTensor): Buffer<ArrayBuffer> {
-  const fd = openSync(file, 'r');
+/**
+ * Checks that the file of a tensor is the one whose header was read.
+ * @throws ModelError `malformed-weights` when it was changed or replaced, `missing-file` when it cannot be read
+ */
+export function checkUnchanged(tensor: StoredTensor): void {
+  closeSync(openUnchanged(tensor));
+}
+
+function openUnchanged({ file, version }: StoredTensor): number {
+  const fd = openFile(file);
+  if (versionOf(fstatSync(fd, { bigint: true })) === version) return fd;
+  closeSync(fd);
+  throw new ModelError('malformed-weights', `${file} was changed since it was checked`, {
+    hint: 'restart the GPU host to use the new one',
+  });
+}
+
+function openFile(file: string): number {
+  try {
+    return openSync(file, 'r');
+  } catch (cause) {
+    throw new ModelError('missing-file', `${file} cannot be read: ${causeText(cause)}`, { cause });
+  }
+}
+
+function versionOf({ size, mtimeNs }: BigIntStats): string {
+  return `${size} ${mtimeNs}`;
+}
+
+/** Reads one tensor's bytes from its file, into memory of their own. @throws ModelError when the file was changed or replaced */
+export function readBytes(tensor: StoredTensor): Buffer<ArrayBuffer> {
+  const { file, offset, bytes } = tensor;
+  const fd = openUnchanged(tensor);
   try {
     return readRange(fd, file, offset, bytes);
   } finally {
@@ -150,9 +184,10 @@ export function readBytes({ file, offset, bytes }: StoredTensor): Buffer<ArrayBu
   }
 }
 
-/** Reads a tensor's bytes from its file, at most `pieceBytes` at a time, each piece in memory of its own. */
-export function* readPieces({ file, offset, bytes }: StoredTensor, pieceBytes: number): Generator<Buffer<ArrayBuffer>> {
-  const fd = openSync(file, 'r');
+/** Like {@link readBytes}, but at most `pieceBytes` at a time, each piece in memory of its own. */
+export function* readPieces(tensor: StoredTensor, pieceBytes: number): Generator<Buffer<ArrayBuffer>> {
+  const { file, offset, bytes } = tensor;
+  const fd = openUnchanged(tensor);
   try {
     for (let done = 0; done < bytes; done += pieceBytes)
       yield readRange(fd, file, offset + done, Math.min(pieceBytes, bytes - done));

@@ -1,6 +1,6 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { checkWeights, type LoadedModel } from '#gpu-host/models/load.ts';
 import type {
   Backend,
   DeviceAdapter,
@@ -60,7 +60,18 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
   const { bits, headBits = bits } = options;
   const pool = new KvPool(model.config, options.pageSize, options.pageCount);
   const quantized = await quantizedWeights(model, bits, headBits, options.cacheDirectory ?? defaultCacheDirectory());
-  const session = (graph: Uint8Array) => InferenceSession.create(graph, sessionOptions(options.threads));
+  const session = async (graph: Uint8Array) => {
+    checkWeights(model);
+    const made = await InferenceSession.create(graph, sessionOptions(options.threads));
+    try {
+      // The session opens the files by their paths, so they may have been replaced meanwhile.
+      checkWeights(model);
+      return made;
+    } catch (error) {
+      await made.release();
+      throw error;
+    }
+  };
   const decoder = (extra: { readonly attention?: boolean; readonly adapter?: boolean }) => {
     const { attention = false, adapter = false } = extra;
     return session(buildDecoder(model, { bits, headBits, slotCount: pool.slotCount, attention, adapter }, quantized));
