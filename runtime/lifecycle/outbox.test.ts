@@ -6,7 +6,7 @@ import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
 import type { FinishOutcome, NewEvent, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
 import { LiveServer, type Unlogged } from '#scheduler/live/server.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
-import { StoreError } from '#scheduler/store/errors.ts';
+import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
 import { beginAttempt, eventually } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
@@ -273,6 +273,29 @@ describe('an outbox', () => {
     outbox.add('message', 'x'.repeat(30_000));
     assert.equal(await outbox.flushed(), false);
     assert.deepEqual(ends, ['full']);
+  });
+
+  it('gives up an end that needs the number after a shown event, which a full log refused', async () => {
+    const live = new LiveServer();
+    const ended = Promise.withResolvers<OutboxEnd>();
+    const log = {
+      append: async () => 'full' as const,
+      report: () => assert.fail('no report is expected'),
+      lastSeq: () => assert.fail('no call needs the last number'),
+    };
+    const shows = { begin: (unlogged: () => Unlogged) => live.begin('any', 1, unlogged), ticks: new WriteTicks() };
+    const outbox = new Outbox(1, log, { shows, onEnd: ended.resolve });
+    outbox.add('message', 'x');
+    assert.equal(await ended.promise, 'full');
+    let calls = 0;
+    const requeue = async (seq: number, last: number) => {
+      calls += 1;
+      assert.ok(calls < 10, 'the call is repeated without end');
+      if (seq !== last + 1) throw new SequenceGap('The number is not the next one.', last);
+    };
+    await assert.rejects(outbox.finish(requeue), SequenceGap);
+    assert.equal(calls, 1);
+    await live.close();
   });
 
   describe('when Redis has lost acknowledged writes', () => {

@@ -171,7 +171,7 @@ export class Outbox implements EventSink, Reporting {
    * @returns the answer of `write`, or null when the outbox was abandoned before. `unwritten` when events before the end could not be
    *   written; `end` then tells why.
    * @throws StoreError that `write` throws; `store-corrupt` when events before the end could not be written, for instance because the store
-   *   lost events that the outbox no longer keeps.
+   *   lost events that the outbox no longer keeps. `SequenceGap` when the log has refused shown events and `write` takes no number after theirs.
    */
   async finish<T>(
     write: (seq: number, after: number, events: readonly NewEvent[], shown: number) => Promise<T>,
@@ -205,7 +205,11 @@ export class Outbox implements EventSink, Reporting {
         if (!(error instanceof SequenceGap)) throw error;
         // Extra events came from a call that the store refused midway: no other writer has this epoch.
         if (error.lastSeq < this.nextSeq - 1) this.#rewindOrStop(error.lastSeq);
-        else if (this.#queue.events.length === 0) this.#queue.nextSeq = error.lastSeq + 1;
+        else if (this.#queue.events.length === 0) {
+          // The next call would get the same numbers.
+          if (error.lastSeq === this.nextSeq - 1) throw error;
+          this.#queue.nextSeq = error.lastSeq + 1;
+        }
         // The extra events may be among the remaining events: a separate write skips those that the log has.
         together = false;
       }

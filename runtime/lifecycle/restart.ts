@@ -39,7 +39,7 @@ export interface EndedAttempt {
 
 /**
  * Requeues an attempt's invocation at its original place in the queue, after the attempt has given back everything it held.
- * Resolves to the final verdict, or to null when the invocation must end with the attempt's own verdict.
+ * Resolves to the final verdict, or to null when the invocation must end with the attempt's own verdict for the outbox's present end.
  */
 export async function restart(
   { invocations, onError }: { readonly invocations: Invocations; readonly onError?: (error: unknown) => void },
@@ -49,6 +49,7 @@ export async function restart(
   if (job.restartable === false) return null;
   await released;
   if (verdict.code === 'device-lost') await devicesBack(lost, signal);
+  if (outbox.end !== null) return null;
   const pages = Object.fromEntries(family.pages.peak);
   const cause = verdict.cause ?? verdict.message;
   // Only an invocation that lost its memory has a retry hint; one that a newer attempt or a shutdown ended has none.
@@ -57,8 +58,8 @@ export async function restart(
   try {
     outcome = await outbox.finish((seq) => invocations.requeue(job.id, epoch, seq, cause, usage(), pages, forMemory));
   } catch (error) {
-    // The invocation ends with its own verdict instead.
-    onError?.(error);
+    // The outbox has reported its own end.
+    if (outbox.end === null) onError?.(error);
     return null;
   }
   switch (outcome) {

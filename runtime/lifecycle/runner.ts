@@ -272,7 +272,8 @@ export class InvocationRunner {
     const usage = run.usage();
     // Admission charges a root for its children's holdings, too.
     const peak = depth === 0 ? family.peak : null;
-    const final = restarted ?? waiting ?? (await this.#named(job, verdict));
+    // The outbox may have ended during the restart or the question.
+    const final = restarted ?? waiting ?? (await this.#named(job, conclude()));
     const finished = await this.#finish(attempt, final, usage, { peak, conclude });
     if (peak !== null && finished.kind === 'silent') this.#options.observePeak?.(job, peak);
     await released;

@@ -92,6 +92,25 @@ describe('an inferlet whose memory a GPU host takes', () => {
     assert.deepEqual(platform.errors, []);
   });
 
+  it('ends with the quota instead when the quota has no room for its last events', async () => {
+    await platform.runtime.stop(1000);
+    // Events are shown, so the write of the restart takes the last ones.
+    const liveSocket = `${platform.redis.socket}-live`;
+    platform.runtime = await platform.startRuntime({ name: 'runtime-live', liveSocket });
+    const { events, inbox, quotas } = platform.scheduler;
+    const { manifest } = restartable;
+    const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
+    const newest = await hold({ pages: 6, do: 'end' }, await platform.deploy(HOLDING, manifest, 'acme'));
+    await eventually(async () => (await events.read(newest, 0)).some(isHolding), 'its message is in the log');
+    const nothing = { quota: 'redis-bytes', function: null, limit: 0, until: null } as const;
+    await quotas.set('acme', nothing, { author: 'test', reason: '' });
+    await inbox.push(oldest, { text: 'grow' });
+    const [grown, ended] = await Promise.all([platform.transcript(oldest), platform.transcript(newest)]);
+    assert.equal(grown.end.data.output, 'ok');
+    assert.equal(ended.end.data.code, 'quota-storage');
+    assert.deepEqual(platform.errors, []);
+  });
+
   it('also restarts after its GPU host was lost and has returned', async () => {
     const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 8 };
     const counting = await platform.deploy(COUNTING, { name: 'counting', limits, expectedPages: 1, restartable: true });
