@@ -22,14 +22,14 @@ const SOURCE = `
   }
 
   export async function run(input) {
-    const { rounds, fail } = JSON.parse(input);
+    const { rounds, fail, more = '' } = JSON.parse(input);
     const told = resumed();
     const past = told ? JSON.parse(told.state) : [];
     if (told) past.push(told.answer.tag === 'answered' ? JSON.parse(told.answer.val) : 'expired');
     if (past.length === rounds) return JSON.stringify(past);
     const refused = refusals();
     if (refused.some((tag) => tag !== 'invalid-argument')) return JSON.stringify(refused);
-    send({ tag: 'text', val: 'round ' + past.length + ' ' + (await message()) });
+    send({ tag: 'text', val: 'round ' + past.length + ' ' + (await message()) + more });
     ask(question(JSON.stringify(past)));
     try { ask(question('')); return 'no'; } catch (error) { if (error.payload?.tag !== 'invalid-argument') throw error; }
     if (fail) throw new Error('after asking');
@@ -73,5 +73,27 @@ describe('an inferlet that asks a person', () => {
     assert.equal(end.data.code, 'inferlet-error');
     const { keys, redis } = platform.scheduler.store;
     assert.equal(await redis.exists(keys.questions), 0);
+  });
+
+  it('ends with the quota when the quota has no room for the last events before the question', async () => {
+    await platform.runtime.stop(1000);
+    // Events are shown, so the question's write takes the last ones.
+    const liveSocket = `${platform.redis.socket}-live`;
+    platform.runtime = await platform.startRuntime({ name: 'runtime-live', liveSocket });
+    const { events, inbox, invocations, quotas } = platform.scheduler;
+    const version = await platform.deploy(SOURCE, { name: 'asker' }, 'acme');
+    const id = await platform.submit(version, { rounds: 1, more: 'x'.repeat(2000) });
+    await eventually(async () => (await events.read(id, 0)).length > 0, 'its start is in the log');
+    const bound = (limit: number) =>
+      quotas.set('acme', { quota: 'redis-bytes', function: null, limit, until: null }, { author: 'test', reason: '' });
+    await bound(2 ** 30);
+    const [bytes] = await quotas.status('acme');
+    // Room for the client's message, and not for the reply.
+    await bound((bytes?.used ?? 0) + 1000);
+    await inbox.push(id, { text: 'a' });
+    const { end } = await platform.transcript(id);
+    assert.equal(end.data.code, 'quota-storage');
+    assert.equal((await invocations.get(id))?.status, 'failed');
+    assert.deepEqual(platform.errors, []);
   });
 });

@@ -11,19 +11,20 @@ const NO_ROOM_TO_ASK: Verdict = {
 
 /**
  * Ends an attempt that asks a person, after the attempt has given back everything it held. The invocation then waits without an attempt.
- * Resolves to the final verdict, which is silent when the invocation waits.
+ * Resolves to the final verdict, which is silent when the invocation waits, or to null when the log takes no more events.
  */
 export async function waitForPerson(
   questions: Questions,
   { job, epoch, outbox, observed }: Attempt,
   { question, usage, released }: { question: AskedQuestion; usage: () => Usage; released: Promise<void> },
-): Promise<Verdict> {
+): Promise<Verdict | null> {
   await released;
+  if (outbox.end !== null) return null;
   let outcome: AskOutcome | null;
   try {
     outcome = await outbox.finish((seq) => questions.ask(job, epoch, seq, question, usage()));
   } catch (error) {
-    return refusedByQuota(error);
+    return outbox.end === null ? refusedByQuota(error) : null;
   }
   switch (outcome) {
     case 'cancelled':
