@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import fc from 'fast-check';
 import type { Submission } from '../invocations/submission.ts';
-import { offer, openTestScheduler, submission } from '../testing/fixture.ts';
+import { offer, openTestScheduler, submission, TEST_LIMITS } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { DEFAULT_RESERVE } from './policy.ts';
 
 let redis: TestRedis;
 before(async () => {
@@ -46,6 +47,29 @@ test('expected pages are declared, else learned, else four of the first model', 
   );
   await lease.release();
   await scheduler.close();
+});
+
+test('an invocation that expects a million pages leaves room for another tenant, whatever bounds what it may hold', async (context) => {
+  const scheduler = openTestScheduler(redis);
+  const lease = await offer(scheduler, { slots: 16, pages: { m: 100 }, reserve: DEFAULT_RESERVE });
+  context.after(async () => {
+    await lease.release();
+    await scheduler.close();
+  });
+  const quota = { quota: 'kv-pages', function: null, limit: 10, until: null } as const;
+  await scheduler.quotas.set('limited', quota, { author: 'test', reason: '' });
+  for (const { tenant, pages, counted } of [
+    { tenant: 'large', pages: 1, counted: 1 },
+    { tenant: 'limited', pages: 1_000_000, counted: 10 },
+    { tenant: 'large', pages: 1_000_000, counted: 94 },
+  ]) {
+    const limits = { ...TEST_LIMITS, pages };
+    const { id } = await scheduler.submit(submission({ tenant, limits, expectedPages: 1_000_000 }));
+    const small = await scheduler.submit(submission({ tenant: 'small', expectedPages: 3 }));
+    const { usedSlots, models } = await scheduler.admission.capacity();
+    assert.deepEqual([usedSlots, models[0]?.usedPages], [2, counted + 3]);
+    for (const one of [id, small.id]) await scheduler.invocations.fail(one, 'internal', 'over');
+  }
 });
 
 test('learned pages are the 95th percentile of the last 64 peaks', async () => {

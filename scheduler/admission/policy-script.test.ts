@@ -40,8 +40,9 @@ for (const { tenants, length, numRuns } of [
               player.steps.map(({ onTheirWay }) => onTheirWay.join(' ')),
             );
             const used: Record<string, number> = {};
-            for (const { pages } of player.admitted.values()) {
-              for (const [model, count] of Object.entries(pages)) used[model] = (used[model] ?? 0) + count;
+            for (const id of player.admitted.keys()) {
+              for (const [model, count] of Object.entries(player.policy.counted(id)))
+                used[model] = (used[model] ?? 0) + count;
             }
             const found = await admission.capacity();
             assert.equal(found.usedSlots, player.admitted.size);

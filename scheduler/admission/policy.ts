@@ -46,7 +46,7 @@ export interface Demand {
   readonly short?: { readonly pages: Pages; readonly since: number };
 }
 
-/** Limits from a tenant's record and quotas. `pages` is the sum over all models. */
+/** Limits from a tenant's record and quotas. `pages` is the sum over all models; a head is expected to hold no more of any model. */
 export interface Limits {
   readonly weight?: number;
   readonly suspended?: boolean;
@@ -74,6 +74,7 @@ interface Tenant {
 
 interface Entry {
   readonly demand: Demand;
+  readonly pages: Pages;
   readonly at: number;
   readonly share: number;
 }
@@ -99,11 +100,12 @@ interface Left {
  * Room: a head starts when a slot is free and its expected pages fit beside those of all admitted invocations; otherwise the policy passes
  * it over. After `MAX_OVERTAKEN` overtakings the head's need counts as taken until it starts, unless its tenant already holds an
  * equal part of a pool: that head waits for its own tenant's invocations. So an invocation starts while any head of the first `LOOK`
- * turns fits into the room not kept. A demand larger than a pool starts when no other invocation uses it, so that the GPU host refuses
- * it with its reason. Runtime memory is one more pool (`MEMORY`), never overcommitted. Only `starts` invocations are on their way to
- * runtimes at a time, so an admitted one begins soon. An invocation of a tenant with few slots goes ahead of up to `starts` invocations that
- * were admitted before it, but never ahead of its own tenant's. Such invocations have `starts` places of their own, so neither kind waits for
- * the other. While runtimes lag (`pace`), the other tenants get fewer slots; the reserve stays.
+ * turns fits into the room not kept. A demand larger than a pool starts when no other invocation uses it, so that the GPU host refuses it with
+ * its reason. An admitted invocation never counts for pages of the reserve: one alone keeps no newcomer out. Runtime memory is one more pool
+ * (`MEMORY`), never overcommitted. Only `starts` invocations are on their way to runtimes at a time, so an admitted one begins soon. An
+ * invocation of a tenant with few slots goes ahead of up to `starts` invocations that were admitted before it, but never ahead of its own
+ * tenant's. Such invocations have `starts` places of their own, so neither kind waits for the other. While runtimes lag (`pace`), the other
+ * tenants get fewer slots; the reserve stays.
  *
  * Expectations may be wrong; then a GPU host ends the youngest inferlets. Such an invocation starts again only when it fits and one of these
  * holds: no other invocation is admitted, or no GPU host reports, or a GPU host's later report shows the pages that the ended attempt held
@@ -148,6 +150,11 @@ export class AdmissionPolicy {
   /** Times that the head of a tenant's queue was overtaken. */
   overtaken(tenant: string): number {
     return this.#tenant(tenant).overtaken;
+  }
+
+  /** What an admitted invocation counts for. */
+  counted(id: string): Pages {
+    return this.#ledger.get(id)?.pages ?? {};
   }
 
   /** Ids of invocations admitted and not begun, in the order in which runtimes fetch them. */
@@ -287,7 +294,8 @@ export class AdmissionPolicy {
     const demand = tenant.queue.shift();
     if (demand === undefined || tenant.turn === null) throw new Error('A tenant without a head cannot start one.');
     const { slots, pages } = this.#capacity;
-    const parts = Object.entries(demand.pages).map(([model, count]) => {
+    const need = pagesOf(tenant);
+    const parts = need.map(([model, count]) => {
       const total = pages[model];
       return total === undefined ? 0 : total > 0 ? count / total : 1;
     });
@@ -296,13 +304,14 @@ export class AdmissionPolicy {
     tenant.finish = tenant.turn + (share * LEAST_MS) / weightOf(tenant);
     this.#latest = Math.max(this.#latest, tenant.finish);
     tenant.turn = tenant.finish;
-    this.#ledger.set(demand.id, { demand, at: now, share });
+    const counted = Object.fromEntries(need.map(([model, count]) => [model, Math.min(count, this.#ordinary(model))]));
+    this.#ledger.set(demand.id, { demand, pages: counted, at: now, share });
     if (demand.short) this.#claims.set(demand.id, { at: now, pages: demand.short.pages });
     this.#order += 1;
     const few = this.#mayUseReserve(tenant);
     const place = few ? this.#order - this.#capacity.starts : this.#order;
     this.#onTheWay.send({ id: demand.id, tenant: tenant.name, place, few, latency: demand.latency === true });
-    this.#add(tenant, demand.pages, 1);
+    this.#add(tenant, counted, 1);
     this.#settle(tenant.name);
     return demand;
   }
@@ -314,7 +323,7 @@ export class AdmissionPolicy {
     this.#claims.delete(id);
     this.begin(id);
     const tenant = this.#tenant(entry.demand.tenant);
-    this.#add(tenant, entry.demand.pages, -1);
+    this.#add(tenant, entry.pages, -1);
     const charge = (entry.share * Math.max(0, now - entry.at - LEAST_MS)) / weightOf(tenant);
     tenant.finish += charge;
     if (tenant.turn !== null) tenant.turn += charge;
@@ -357,6 +366,12 @@ export class AdmissionPolicy {
 
   get #reserveSlots(): number {
     return Math.floor(this.#capacity.slots * this.#capacity.reserve);
+  }
+
+  /** Pages of a model outside the reserve. */
+  #ordinary(model: string): number {
+    const total = this.#capacity.pages[model];
+    return total === undefined ? Number.POSITIVE_INFINITY : total - Math.floor(total * this.#capacity.reserve);
   }
 
   /** Maximum pages of a model that a tenant may hold and still count as one that holds little. */
@@ -404,11 +419,12 @@ function ownOf(reserve: number): number {
   return reserve > 0 ? Math.max(1, Math.floor(reserve / 2)) : 0;
 }
 
-/** True when the tenant's limits let its head start. A head above the page limit starts when the tenant runs nothing, and fails with the reason. */
-function mayStart({ limits, running, held, head }: Tenant): boolean {
+/** True when the tenant's limits let its head start. A head whose models together exceed the page limit starts when the tenant runs nothing. */
+function mayStart(tenant: Tenant): boolean {
+  const { limits, running, held } = tenant;
   if (limits.suspended || running >= (limits.concurrency ?? Number.POSITIVE_INFINITY)) return false;
   if (limits.pages === undefined || running === 0) return true;
-  const counted = [...held, ...Object.entries(head?.pages ?? {})].filter(([model]) => model !== MEMORY);
+  const counted = [...held, ...pagesOf(tenant)].filter(([model]) => model !== MEMORY);
   const pages = counted.reduce((sum, [, count]) => sum + count, 0);
   return pages <= limits.pages;
 }
@@ -417,8 +433,11 @@ function weightOf({ limits }: Tenant): number {
   return limits.weight ?? DEFAULT_WEIGHT;
 }
 
-function pagesOf({ head }: Tenant): [string, number][] {
-  return Object.entries(head?.pages ?? {});
+/** What a tenant's head needs: of a model at most what the tenant's page limit allows. */
+function pagesOf({ head, limits: { pages: most = Number.POSITIVE_INFINITY } }: Tenant): [string, number][] {
+  return Object.entries(head?.pages ?? {})
+    .map(([model, count]): [string, number] => [model, model === MEMORY ? count : Math.min(count, most)])
+    .filter(([, count]) => count > 0);
 }
 
 function byTurn(a: Tenant, b: Tenant): number {

@@ -46,6 +46,24 @@ test('the expected pages of a waiting head follow the models of the platform', a
   await scheduler.close();
 });
 
+test("the expected pages of a waiting head follow its tenant's quota", async (context) => {
+  const scheduler = openTestScheduler(redis);
+  const { admission, invocations, quotas } = scheduler;
+  const lease = await offer(scheduler, { slots: 1, pages: { m: 100 } });
+  context.after(async () => {
+    await lease.release();
+    await scheduler.close();
+  });
+  const first = await scheduler.submit(submission({ expectedPages: 30 }));
+  await scheduler.submit(submission({ expectedPages: 30 }));
+  const limit = { quota: 'kv-pages', function: null, limit: 10, until: null } as const;
+  await quotas.set('default', limit, { author: 'test', reason: '' });
+  await scheduler.pokeAdmission('default');
+  await invocations.fail(first.id, 'internal', 'over');
+  const { usedSlots, models } = await admission.capacity();
+  assert.deepEqual([usedSlots, models], [1, [{ model: 'm', pages: 100, usedPages: 10 }]]);
+});
+
 test('a tenant whose record was about to expire is kept once it holds an invocation again', async () => {
   const scheduler = openTestScheduler(redis);
   const { admission, invocations, store } = scheduler;

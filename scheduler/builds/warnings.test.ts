@@ -57,6 +57,11 @@ describe('warnings of a deploy', () => {
       null,
     ],
     [
+      'no warning for expected pages above the limit',
+      { manifest: { name: 'story', limits: { pages: 128 }, expectedPages: 129 } },
+      null,
+    ],
+    [
       'more expected pages than a model has',
       { manifest: { name: 'story', expectedPages: { plain: 65 } } },
       /expectedPages\.plain is 65, but the model has 64/,

@@ -91,7 +91,7 @@ function pagesAbove({ limits, expectedPages }: Manifest, usable: readonly Runtim
     const field = model === '' ? 'expectedPages' : `expectedPages.${model}`;
     if (there === undefined)
       warnings.push(`${field} names a model that the function may not use, or that no GPU host serves.`);
-    else if (pages > there)
+    else if (Math.min(pages, limits?.pages ?? pages) > there)
       warnings.push(
         `${field} is ${pages}, but the model has ${there} KV pages: each invocation waits until nothing else runs.`,
       );

@@ -11,7 +11,7 @@ const FIRST_MEMORY_MB = 8;
 export interface Submission
   extends NewInvocation,
     Pick<InvocationJob, 'input' | 'limits' | 'traceparent' | 'submitter'> {
-  /** Expected KV pages, by model, or on the first model; learned from past runs of the version when absent. */
+  /** Expected KV pages, by model, or on the first model, at most `limits.pages`; learned from past runs of the version when absent. */
   readonly expectedPages?: number | Readonly<Record<string, number>>;
   /** Expected memory, MiB, until it is learned from past runs of the version; {@link FIRST_MEMORY_MB} when absent. */
   readonly expectedMemoryMb?: number;
@@ -87,7 +87,7 @@ function admissionFields(keys: Keys, submission: Submission): string[] {
   if (latency !== undefined) fields.push('latency', JSON.stringify(latency));
   const [first] = models ?? [];
   if (first !== undefined) fields.push('firstModel', first);
-  if (expectedPages !== undefined) fields.push('declaredPages', JSON.stringify(whole(expectedPages)));
+  if (expectedPages !== undefined) fields.push('declaredPages', JSON.stringify(atMost(limits.pages, expectedPages)));
   return fields;
 }
 
@@ -111,8 +111,9 @@ export function placeFields(keys: Keys, tenant: string, name: string): string[] 
   ];
 }
 
-/** Rounds declared pages up to whole pages. */
-function whole(pages: number | Readonly<Record<string, number>>): number | Record<string, number> {
-  if (typeof pages === 'number') return Math.ceil(pages);
-  return Object.fromEntries(Object.entries(pages).map(([model, count]) => [model, Math.ceil(count)]));
+/** Rounds declared pages up to whole pages, and bounds them by the most that the invocation may hold of a model. */
+function atMost(most: number, pages: NonNullable<Submission['expectedPages']>): number | Record<string, number> {
+  const bounded = (count: number) => Math.min(Math.ceil(count), most);
+  if (typeof pages === 'number') return bounded(pages);
+  return Object.fromEntries(Object.entries(pages).map(([model, count]) => [model, bounded(count)]));
 }

@@ -7,7 +7,7 @@ import type { Store } from '../store/store.ts';
 import type { TestRedis } from './redis.ts';
 
 /** Limits that no test reaches. */
-export const TEST_LIMITS: InvocationLimits = { cpuMs: 10_000, wallMs: 60_000, memoryMb: 64, pages: 64, tokens: 1000 };
+export const TEST_LIMITS: InvocationLimits = { cpuMs: 10_000, wallMs: 60_000, memoryMb: 64, pages: 1000, tokens: 1000 };
 
 const TEST_MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, traits: [] };
 

@@ -28,7 +28,7 @@ local function change(now, tenant, description)
     countRuntime(a, 'r', description)
   end
   if tenant then
-    settle(a, tenant)
+    settle(a, tenant, true)
   end
   admit(a)
   closeAdmission(a)

@@ -270,7 +270,7 @@ end
 
 -- Decides which GPU hosts serve the head of a queue, and what it needs of them: to fit, and to start again after a lack of memory.
 local function placeHead(a, tenant, record)
-  local pages = expectedPages(a, record)
+  local pages = expectedPages(a, record, tenantLimits(a, tenant.name).pages)
   local key = a.spread == 'invocation' and placementOf(a, tenant.head, record, pages) or nil
   tenant.need = placed(a, tenant, key, pages)
   tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, tenant, key, cjson.decode(record.least)) } or nil
@@ -293,8 +293,7 @@ local function headOf(a, tenant, known)
   return id
 end
 
--- True when the tenant's limits let its head start. A head that alone exceeds the page limit starts when the tenant runs
--- nothing: its invocation then ends with an error that names the limit.
+-- True when the tenant's limits let its head start. A head whose models together exceed the page limit starts when the tenant runs nothing.
 local function mayStart(a, tenant, limits)
   if limits.suspended or (limits.concurrency and tenant.running >= limits.concurrency) then
     return false

@@ -13,9 +13,10 @@ local function firstModel(a)
 end
 
 -- Returns the KV pages that an invocation is expected to hold, by model: declared in its manifest, else learned from the version, else the
--- default; at least what an attempt held when it was ended to make room. Adds its memory: learned from the version, else from its record.
+-- default; at least what an attempt held when it was ended to make room; at most what its tenant's quota allows (`most`, nil for no quota).
+-- Adds its memory: learned from the version, else from its record.
 -- Fields read from the record: `declared`, `first` (model), `least`, `learnedKey`, `memory`.
-local function expectedPages(a, record)
+local function expectedPages(a, record, most)
   local declared, first = record.declared, record.first
   first = first or firstModel(a)
   local all = {}
@@ -41,9 +42,10 @@ local function expectedPages(a, record)
     all[model] = math.max(all[model] or 0, count)
   end
   for model, count in pairs(all) do
-    if count < 1 then
-      all[model] = nil
+    if most and model ~= MEMORY then
+      count = math.min(count, most)
     end
+    all[model] = count >= 1 and count or nil
   end
   return all
 end

@@ -19,15 +19,26 @@ local function addUsed(a, tenant, pages, sign)
   end
 end
 
+-- The pages that an admitted invocation counts for: never those of the reserve, so that one alone keeps no newcomer out.
+local function countedPages(a, need)
+  local counted = {}
+  for model, needed in pairs(need) do
+    local most = a.pages[model] and math.min(needed, a.pages[model] - reservePages(a, model)) or needed
+    counted[model] = most > 0 and most or nil
+  end
+  return counted
+end
+
 -- Writes an invocation into the ledger, and charges its tenant the minimum, from `turn` on.
 local function enterLedger(a, tenant, id, need, turn, place)
   local share = shareOf(a, need)
+  local counted = countedPages(a, need)
   local finish = turn + share * LEAST_MS / tenantLimits(a, tenant.name).weight
   a.latest = math.max(a.latest, finish)
   redis.call('ZREM', queueOf(a, tenant.name), id)
-  redis.call('HSET', a.base .. 'ledger', id, cjson.encode({ tenant = tenant.name, at = a.now, share = exact(share), pages = need,
+  redis.call('HSET', a.base .. 'ledger', id, cjson.encode({ tenant = tenant.name, at = a.now, share = exact(share), pages = counted,
     place = exact(place) }))
-  addUsed(a, tenant, need, 1)
+  addUsed(a, tenant, counted, 1)
   tenant.finish = finish
 end
 
