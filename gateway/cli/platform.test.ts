@@ -49,7 +49,8 @@ function pie(args: readonly string[], options: Options = {}): Promise<Result> {
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     stderr += text;
   });
-  child.stdin.end(options.input ?? '');
+  // A program may end without reading its input.
+  child.stdin.on('error', () => undefined).end(options.input ?? '');
   return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
 }
 

@@ -242,7 +242,8 @@ export async function runProgram(
 ): Promise<ProgramResult> {
   const child = spawn(command, args, { cwd: options.cwd, env: options.env, stdio: ['pipe', 'pipe', 'pipe'] });
   child.stdin.on('error', () => undefined);
-  child.stdin.end(options.input ?? '');
+  // A program may end without reading its input.
+  child.stdin.on('error', () => undefined).end(options.input ?? '');
   let stdout = '';
   let stderr = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => {

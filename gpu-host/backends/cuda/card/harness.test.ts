@@ -185,6 +185,7 @@ function run(
     });
     child.once('error', reject);
     child.once('close', (code) => resolve({ code, stdout, stderr }));
-    child.stdin.end(input);
+    // A program may end without reading its input.
+    child.stdin.on('error', () => undefined).end(input);
   });
 }
