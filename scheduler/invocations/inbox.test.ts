@@ -46,15 +46,17 @@ describe('inbox', () => {
     assert.deepEqual(got, ['früh', ...Array.from({ length: 100 }, (_, i) => `${i}`), 'bytes 0,255,10']);
   });
 
-  test('a message that the connection sends twice is delivered once', async (t) => {
+  test('two messages that the connection sends twice are delivered once', async (t) => {
     const id = await running();
     const { store, inbox } = scheduler;
     const script = store.script.bind(store);
-    t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
-      await script(...call);
+    const calls: Parameters<typeof script>[] = [];
+    t.mock.method(store, 'script', (...call: Parameters<typeof script>) => {
+      calls.push(call);
       return script(...call);
     });
     for (const name of ['a', 'b']) assert.equal(await inbox.push(id, { text: name }), 'ok');
+    for (const call of calls) assert.equal(await script(...call), 1);
     assert.equal(await store.redis.llen(store.keys.inbox(id)), 2);
   });
 

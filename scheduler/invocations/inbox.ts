@@ -79,9 +79,9 @@ export class Inbox {
     const token = randomBytes(TOKEN_BYTES);
     const reply = await this.#store.script(
       SCRIPTS.push,
-      [keys.invocation(id), keys.inbox(id)],
+      [keys.invocation(id), keys.inbox(id), keys.reply(token.toString('hex'))],
       [
-        ...[keys.inboxChannel(id), token, Buffer.concat([token, payload]), MAX_INBOX_MESSAGES, MAX_INBOX_BYTES],
+        ...[keys.inboxChannel(id), Buffer.concat([token, payload]), MAX_INBOX_MESSAGES, MAX_INBOX_BYTES],
         this.#store.clock(),
       ],
     );
