@@ -3,7 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import type { FailureCode } from '../invocations/types.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { durably } from '../store/testing/lost-writes.ts';
-import { collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { collect, eventually, hold, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import type { InvocationJob, StopReason } from './job.ts';
 
@@ -325,6 +325,32 @@ describe('admission worker', () => {
     assert.equal((await scheduler.invocations.get(deaf))?.failure?.code, 'terminated');
     await next.lease.release();
     await scheduler.close();
+  });
+
+  test('a runtime whose clock is an hour late gives back a job that it does not know of', async (t) => {
+    const now = Date.now.bind(Date);
+    t.mock.method(Date, 'now', () => now() - 3_600_000);
+    scheduler = openTestScheduler(redis);
+    const { invocations, runtimes, store } = scheduler;
+    const lease = await runtimes.acquire({ name: 'late', slots: 1 });
+    const id = await submit({ submittedAt: store.clock() });
+    await hold(scheduler, id, lease.id);
+    const [seconds] = await store.redis.time();
+    await store.redis.hset(`${store.keys.jobs}:${id}`, 'processedOn', Number(seconds) * 1000);
+    const run = async (job: InvocationJob) => {
+      const attempt = await invocations.beginAttempt(job.id, lease.id);
+      assert.ok('epoch' in attempt);
+      await invocations.finish(job.id, attempt.epoch, attempt.nextSeq, { event: 'result', data: '{}' }, null);
+    };
+    const worker = scheduler.createWorker({ lease, slots: 1, run });
+    await worker.start();
+    try {
+      await eventually(async () => (await status(id)) === 'succeeded', 'the job returns and runs');
+    } finally {
+      await worker.drain(0);
+      await lease.release();
+      await scheduler.close();
+    }
   });
 
   test('after a SIGKILL and restart of Redis, running invocations end and new ones start', async () => {

@@ -299,7 +299,7 @@ export class AdmissionWorker {
       const message = 'This runtime was declared dead, because it did not renew its lease in time.';
       held.stop.abort({ code: 'runtime-lost', message } satisfies StopReason);
     }
-    this.#settleUnknown(Date.now()).catch((error) => this.#options.onError?.(error));
+    this.#settleUnknown(this.#options.store.clock()).catch((error) => this.#options.onError?.(error));
     this.#pump();
   }
 
@@ -323,7 +323,7 @@ export class AdmissionWorker {
     this.#quietIntervals = QUIET_INTERVALS;
     let isQuiet = false;
     try {
-      isQuiet = !(await this.#settleUnknown(Date.now() - LOST_REPLY_MS));
+      isQuiet = !(await this.#settleUnknown(this.#options.store.clock() - LOST_REPLY_MS));
     } finally {
       if (!isQuiet) this.#quietIntervals = 0;
     }
