@@ -65,13 +65,13 @@ export class ActiveJobs {
   }
 
   /**
-   * Lists jobs, and children that have not ended, whose runtimes are not registered. Only the first caller within an interval looks; the
-   * others get null.
+   * Lists jobs, and children that have not ended, whose runtimes are not registered, and children whose parents' attempts are over. Only the
+   * first caller within an interval looks; the others get null.
    */
   async orphans(intervalMs: number): Promise<{ readonly jobs: HeldJob[]; readonly children: Holding[] } | null> {
     const { keys } = this.#store;
     const watched = [`${this.#queue}:active`, keys.children, keys.runtimes, keys.looks];
-    const reply = await this.#store.script(ORPHANS, watched, [`${this.#queue}:`, intervalMs]);
+    const reply = await this.#store.script(ORPHANS, watched, [`${this.#queue}:`, intervalMs, keys.invocation('')]);
     if (reply === null) return null;
     const [jobs, children] = Array.isArray(reply) ? reply : [];
     return {

@@ -5,6 +5,7 @@ import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
+import { StoreError } from '../store/errors.ts';
 import { durably } from '../store/testing/lost-writes.ts';
 import {
   beginAttempt,
@@ -269,6 +270,39 @@ describe('runtimes', () => {
     await observer.close();
     await worker.drain(0);
     await lease.release();
+  });
+
+  test('a recovery that breaks off ends the children of all jobs that it took; a later search ends the others', async () => {
+    scheduler = openTestScheduler(redis);
+    const { active, invocations, runtimes } = scheduler;
+    const lease = await runtimes.acquire({ name: 'slow', slots: 1 });
+    try {
+      const family = async () => {
+        const root = await submit();
+        const begun = await beginAttempt(scheduler, root, lease.id);
+        assert.ok('epoch' in begun);
+        const place = { parent: root, parentEpoch: begun.epoch, root, arrival: 1, runtimeId: lease.id };
+        const child = { ...submission(), ...place };
+        assert.ok('epoch' in (await invocations.beginChild(child, child.id)));
+        return { root, child: child.id };
+      };
+      const ends = (ids: readonly string[]) =>
+        Promise.all(ids.map(async (id) => (await invocations.get(id))?.failure?.code ?? null));
+      const [missed, taken] = [await family(), await family()];
+      const lost = active.lost.bind(active);
+      active.lost = (id, ...job) =>
+        id === missed.root ? Promise.reject(new StoreError('store-unavailable', 'no answer')) : lost(id, ...job);
+      await assert.rejects(runtimes.recover(lease.id), /no answer/);
+      assert.deepEqual(await ends([taken.child, missed.child]), ['runtime-lost', null]);
+      // The runtime wakes, registers again, and settles the job.
+      await lease.describe({});
+      await lost(missed.root, lease.id);
+      const living = await family();
+      await runtimes.recoverOrphans();
+      assert.deepEqual(await ends([missed.child, living.child]), ['runtime-lost', null]);
+    } finally {
+      await lease.release();
+    }
   });
 
   test('an outage of Redis longer than a lease loses no runtime', async () => {

@@ -104,22 +104,26 @@ export class Runtimes {
   async recover(runtimeId: string, onlyDead = false): Promise<Recovery> {
     const held = await unregister(this.#store, runtimeId, onlyDead);
     if (held === null) return this.#take([]);
-    const recovery = await this.#take(held);
-    await this.#loseChildren((owner) => owner === runtimeId);
-    return recovery;
+    try {
+      return await this.#take(held);
+    } finally {
+      await this.#loseChildren((owner) => owner === runtimeId);
+    }
   }
 
   /**
-   * Recovers active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Resolves to
-   * null when another process looked for them within the interval.
+   * Recovers active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Ends the children that
+   * a recovery left behind when it broke off. Resolves to null when another process looked for them within the interval.
    */
   async recoverOrphans(intervalMs = 0): Promise<Recovery | null> {
     const orphans = await this.#active.orphans(intervalMs);
     if (orphans === null) return null;
-    const recovery = await this.#take(orphans.jobs);
-    const dead = new Set(orphans.children.map(({ runtimeId }) => runtimeId));
-    if (dead.size > 0) await this.#loseChildren((owner) => dead.has(owner));
-    return recovery;
+    const owners = new Set(orphans.children.map(({ runtimeId }) => runtimeId));
+    try {
+      return await this.#take(orphans.jobs);
+    } finally {
+      if (owners.size > 0) await this.#loseChildren((owner) => owners.has(owner));
+    }
   }
 
   /**
@@ -130,18 +134,24 @@ export class Runtimes {
   async #loseChildren(lost: (runtimeId: string) => boolean): Promise<void> {
     for (;;) {
       const theirs = [...(await this.#invocations.children())].filter(([, runtimeId]) => lost(runtimeId));
-      const ended = await Promise.all(theirs.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId)));
-      if (!ended.includes(true)) return;
+      const ended = await Promise.allSettled(
+        theirs.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId)),
+      );
+      if (ended.some((one) => one.status === 'fulfilled' && one.value)) continue;
+      values(ended);
+      return;
     }
   }
 
   /**
    * Takes jobs from runtimes that were not registered when the jobs were listed. A runtime may have registered again since, and have fetched one
-   * of them again: the token tells the new attempt from the lost one.
+   * of them again: the token tells the new attempt from the lost one. A job that cannot be taken does not keep the others.
    */
   async #take(jobs: readonly HeldJob[]): Promise<Recovery> {
-    const outcomes = await Promise.all(
-      jobs.map(({ id, runtimeId, fetchToken }) => this.#active.lost(id, runtimeId, fetchToken)),
+    const outcomes = values(
+      await Promise.allSettled(
+        jobs.map(({ id, runtimeId, fetchToken }) => this.#active.lost(id, runtimeId, fetchToken)),
+      ),
     );
     const count = (outcome: string) => outcomes.filter((value) => value === outcome).length;
     return {
@@ -151,6 +161,14 @@ export class Runtimes {
       dropped: count('dropped'),
     };
   }
+}
+
+/** The values of calls that have all ended. @throws the error of the first call that failed */
+function values<T>(outcomes: readonly PromiseSettledResult<T>[]): T[] {
+  return outcomes.map((outcome) => {
+    if (outcome.status === 'rejected') throw outcome.reason;
+    return outcome.value;
+  });
 }
 
 function parse<T>(text: string): T {

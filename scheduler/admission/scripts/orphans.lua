@@ -1,5 +1,6 @@
 --[[
-  Looks for active jobs and for children whose runtime is not registered: the runtime took them after it was declared dead.
+  Looks for active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Also looks for children
+  whose parent's attempt is over: the recovery of their runtime broke off, and the runtime has registered again.
 
   KEYS[1] BullMQ active (list)
   KEYS[2] children that have not ended (hash), id to runtime
@@ -7,6 +8,7 @@
   KEYS[4] looks of all reapers (hash): `orphansAt`, the last look here, ms by the clock of Redis
   ARGV[1] prefix of the keys of jobs
   ARGV[2] least time between two looks, ms
+  ARGV[3] prefix of the keys of records
 
   Returns {{job, runtime, token of its fetch or '', ...}, {child, runtime, ...}}, or nothing when the last look was less than ARGV[2] ago.
 ]]
@@ -18,6 +20,9 @@ if last <= now and now - last < tonumber(ARGV[2]) then
 end
 -- A full Redis refuses it; then every caller looks.
 redis.pcall('HSET', KEYS[4], 'orphansAt', now)
+
+-- Number of children whose parents one look reads, chosen at random: Redis serves no other client meanwhile.
+local MOST_PARENTS = 1000
 
 local registered = {}
 for _, id in ipairs(redis.call('HKEYS', KEYS[3])) do
@@ -37,6 +42,19 @@ for i = 1, #all, 2 do
   if not registered[all[i + 1]] then
     children[#children + 1] = all[i]
     children[#children + 1] = all[i + 1]
+  end
+end
+local function hasParent(child)
+  -- A damaged record has no fields.
+  local parent, attempt = unpack(redis.pcall('HMGET', ARGV[3] .. child, 'parent', 'parentEpoch'))
+  local status, epoch = unpack(parent and redis.pcall('HMGET', ARGV[3] .. parent, 'status', 'epoch') or {})
+  return status == 'running' and epoch == attempt
+end
+local some = redis.call('HRANDFIELD', KEYS[2], MOST_PARENTS, 'WITHVALUES')
+for i = 1, #some, 2 do
+  if registered[some[i + 1]] and not hasParent(some[i]) then
+    children[#children + 1] = some[i]
+    children[#children + 1] = some[i + 1]
   end
 end
 return { jobs, children }
