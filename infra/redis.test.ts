@@ -7,6 +7,8 @@ import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { Redis } from 'ioredis';
 import { isConnectionError } from '#scheduler/store/errors.ts';
+import { loadScript } from '#scheduler/store/lua-script.ts';
+import { DEFAULT_CALL_DEADLINE_MS, REPLY_MS } from '#scheduler/store/store.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { connectRedis, redisOptions } from './redis.ts';
 
@@ -51,6 +53,13 @@ test('a connection that falls silent without an end is opened anew, and its comm
     server.close();
     await once(server, 'close');
   }
+});
+
+test('Redis keeps the reply to a call until a silent connection is opened anew and the call is sent again', () => {
+  const { socketTimeout = 0 } = redisOptions({ redis: { kind: 'external', url: 'redis://localhost' } });
+  assert.ok(REPLY_MS > socketTimeout + 2 * DEFAULT_CALL_DEADLINE_MS);
+  const { lua } = loadScript(new URL('../scheduler/store/scripts/once.lua', import.meta.url));
+  assert.equal(Number(/REMEMBERED_MS = (\d+)/.exec(lua)?.[1]), REPLY_MS);
 });
 
 test('a connection to a Redis that has become a replica is opened anew, and leads to its successor', async () => {

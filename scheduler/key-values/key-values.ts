@@ -3,7 +3,7 @@ import type { AttemptName } from '../invocations/types.ts';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
 import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
-import type { Store } from '../store/store.ts';
+import { REPLY_MS, type Store } from '../store/store.ts';
 
 /** A value and its version. */
 export interface StoredValue {
@@ -47,8 +47,6 @@ const SCRIPTS = {
 };
 
 const VERSION_BYTES = 8;
-/** Time for which Redis keeps a reply for repetitions of the call: longer than a call can last, reconnections included. */
-const REPLY_MS = 20_000;
 /** Maximum expired keys that one write drops. */
 const SWEPT_BY_WRITE = 16;
 /** Maximum expired keys per tenant, and maximum tenants, in one round of `sweep`. */

@@ -5,13 +5,11 @@ import { Shares } from '../policies/shares.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
-import type { Store } from '../store/store.ts';
+import { REPLY_MS, type Store } from '../store/store.ts';
 import { type Envelope, encodeEnvelope } from './message.ts';
 import { Subscription, Waiting } from './subscription.ts';
 
 const BROADCAST = loadScript(new URL('./scripts/broadcast.lua', import.meta.url));
-/** Longer than a call can last, reconnections included. */
-const REPLY_MS = 20_000;
 /** Longer than an invocation may run. A topic's registration expires this long after its last change. */
 const TOPIC_MS = 2 * 3_600_000;
 /** Bytes that may wait in all subscriptions of this process. */

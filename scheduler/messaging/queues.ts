@@ -5,7 +5,7 @@ import { QuotaExceeded } from '../quotas/exceeded.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
-import type { Store } from '../store/store.ts';
+import { REPLY_MS, type Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { decodeEnvelope, type Envelope, encodeEnvelope } from './message.ts';
 
@@ -22,8 +22,6 @@ export const MAX_QUEUE_BYTES = 16 * 2 ** 20;
 export const MAX_QUEUES_BYTES = 64 * 2 ** 20;
 /** A queue expires after a day without use. */
 const QUEUE_MS = 24 * 3_600_000;
-/** Time for which Redis remembers a push, so that a resent call appends once: longer than a call lasts, reconnections included. */
-const REPLY_MS = 20_000;
 /** Time for which a pulled message can be put back. The reply is deleted as soon as the puller has the message. */
 const TAKEN_MS = 300_000;
 /** A puller without a wake-up checks the queue at this interval, since wake-ups can be lost. */

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { FunctionVersion } from '../functions/types.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
-import type { Store } from '../store/store.ts';
+import { REPLY_MS, type Store } from '../store/store.ts';
 import type { MasterKeys } from './master-keys.ts';
 import { faultOfSecret, MAX_REVISIONS, MAX_SECRETS, VARIABLE_NAME } from './rules.ts';
 import { seal, unseal } from './sealing.ts';
@@ -15,7 +15,6 @@ const SCRIPTS = {
   reseal: loadScript(new URL('./scripts/reseal.lua', import.meta.url)),
 };
 
-const REPLY_MS = 60_000;
 /** Longer than any build: once a pin ends, either a stored version refers to the value, or no version ever will. */
 const PIN_MS = 3_600_000;
 

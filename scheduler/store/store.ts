@@ -5,6 +5,8 @@ import type { Script } from './lua-script.ts';
 
 /** Time limit of one store call, including the wait for a reconnection. */
 export const DEFAULT_CALL_DEADLINE_MS = 4000;
+/** Time for which Redis keeps the reply to a call: longer than it takes a silent connection to send the call again. As in `scripts/once.lua`. */
+export const REPLY_MS = 60_000;
 
 type Argument = string | number | Buffer;
 type EvaluationName = 'eval' | 'evalsha';

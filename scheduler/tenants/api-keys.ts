@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
-import type { Store } from '../store/store.ts';
+import { REPLY_MS, type Store } from '../store/store.ts';
 import { actArguments } from './audit.ts';
 import { hashKey, isApiKey, keyIdOf, newApiKey } from './key-text.ts';
 import { EXPIRED_KEPT_MS, KEY_ID, KEY_NAME, LASTING_MS, MAX_KEYS } from './rules.ts';
@@ -19,7 +19,6 @@ const SCRIPTS = {
 const CACHED_MS = 1500;
 const MAX_CACHED = 10_000;
 const MINUTE_MS = 60_000;
-const REPLY_MS = 60_000;
 
 /** The tenant, id and scopes of a key. */
 export interface KeyHolder {

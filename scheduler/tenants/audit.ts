@@ -1,14 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
-import type { Store } from '../store/store.ts';
+import { REPLY_MS, type Store } from '../store/store.ts';
 
 const SCRIPT = loadScript(new URL('./scripts/record-act.lua', import.meta.url));
 
 /** Approximate number of entries in each stream: of one tenant, and of all tenants together. */
 const KEPT = 2000;
 const KEPT_OF_ALL = 20_000;
-const REPLY_MS = 60_000;
 /** Acts with a stream of their own, so that many deploys cannot push them out of the log. */
 const GUARDED = /^(tenant|key|quota|webhook-secret|gpu-host|machine)\./;
 /** Longest target and details (as JSON) of an entry, characters. */

@@ -3,15 +3,13 @@ import type { LatencyTargets } from '../invocations/types.ts';
 import { areLatencyTargets } from '../quotas/latency.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
-import type { Store } from '../store/store.ts';
+import { REPLY_MS, type Store } from '../store/store.ts';
 import { MAX_TENANTS, TENANT_NAME, WEIGHT } from './rules.ts';
 
 const SCRIPTS = {
   create: loadScript(new URL('./scripts/create-tenant.lua', import.meta.url)),
   change: loadScript(new URL('./scripts/change-tenant.lua', import.meta.url)),
 };
-
-const REPLY_MS = 60_000;
 
 export interface Tenant {
   readonly name: string;
