@@ -6,9 +6,11 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { Redis } from 'ioredis';
+import { KeyValues } from '#scheduler/key-values/key-values.ts';
+import { MessageQueues } from '#scheduler/messaging/queues.ts';
+import { Channels } from '#scheduler/store/channels.ts';
 import { isConnectionError } from '#scheduler/store/errors.ts';
-import { loadScript } from '#scheduler/store/lua-script.ts';
-import { DEFAULT_CALL_DEADLINE_MS, REPLY_MS } from '#scheduler/store/store.ts';
+import { Store } from '#scheduler/store/store.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { connectRedis, redisOptions } from './redis.ts';
 
@@ -21,7 +23,8 @@ before(async () => {
 });
 after(() => redis.stop());
 
-test('a connection that falls silent without an end is opened anew, and its commands are sent again', async () => {
+/** A connection through a proxy, which counts as silent after a second. `pairs`: the sockets of its client and those of Redis. */
+async function proxied() {
   const pairs: (readonly [Socket, Socket])[] = [];
   const server = createServer((client) => {
     const behind = connect(redis.socket);
@@ -37,6 +40,17 @@ test('a connection that falls silent without an end is opened anew, and its comm
   const connection = new Redis({ ...options, socketTimeout: 1000 });
   const errors: unknown[] = [];
   connection.on('error', (error) => errors.push(error));
+  const close = async () => {
+    connection.disconnect();
+    for (const socket of pairs.flat()) socket.destroy();
+    server.close();
+    await once(server, 'close');
+  };
+  return { connection, pairs, errors, close };
+}
+
+test('a connection that falls silent without an end is opened anew, and its commands are sent again', async () => {
+  const { connection, pairs, errors, close } = await proxied();
   try {
     await connection.set('key', 'value');
     // Redis has moved to another machine, and its earlier one is gone: the connections to that one stay, and nothing comes back.
@@ -48,18 +62,42 @@ test('a connection that falls silent without an end is opened anew, and its comm
     assert.ok(pairs.length > 1);
     assert.ok(errors.length > 0 && errors.every((error) => isConnectionError(error)), errors.join());
   } finally {
-    connection.disconnect();
-    for (const socket of pairs.flat()) socket.destroy();
-    server.close();
-    await once(server, 'close');
+    await close();
   }
 });
 
-test('Redis keeps the reply to a call until a silent connection is opened anew and the call is sent again', () => {
-  const { socketTimeout = 0 } = redisOptions({ redis: { kind: 'external', url: 'redis://localhost' } });
-  assert.ok(REPLY_MS > socketTimeout + 2 * DEFAULT_CALL_DEADLINE_MS);
-  const { lua } = loadScript(new URL('../scheduler/store/scripts/once.lua', import.meta.url));
-  assert.equal(Number(/REMEMBERED_MS = (\d+)/.exec(lua)?.[1]), REPLY_MS);
+test('calls that were given up on a silent connection are not sent again; others are', async () => {
+  const { connection, pairs, close } = await proxied();
+  const other = redis.connect();
+  try {
+    const store = new Store(connection, { deadlineMs: 200 });
+    const values = new KeyValues(store);
+    const queues = new MessageQueues(store, new Channels(redis.connect()));
+    const elsewhere = new KeyValues(new Store(other));
+    await elsewhere.write('t', 'kept', Buffer.from('0'));
+    await store.ping();
+    for (const [client, behind] of pairs) behind.unpipe(client);
+    const unanswered = { code: 'store-unavailable' };
+    const pushed = assert.rejects(queues.push('t', 'q', { sender: 's', message: { text: 'm' } }), unanswered);
+    const patient = store.call((client) => client.incr('patient'), 60_000);
+    await assert.rejects(values.write('t', 'x', Buffer.from('1')), unanswered);
+    await pushed;
+    // ioredis holds this command back: the answer to the one before it is missing.
+    await assert.rejects(values.delete('t', 'kept'), unanswered);
+    const found = async (key: string) => String((await elsewhere.get('t', key))?.value);
+    assert.equal(await found('x'), '1', 'Redis has run the write');
+    await elsewhere.write('t', 'x', Buffer.from('2'));
+    // The outage lasts longer than Redis keeps replies.
+    for (const reply of await other.keys(store.keys.reply('*'))) await other.del(reply);
+    assert.equal(await patient, 2, 'sent again, since its caller waits');
+    await store.ping();
+    assert.equal(await found('x'), '2');
+    assert.equal(await found('kept'), '0');
+    assert.equal(await other.zcard(store.keys.messageQueue('t', 'q')), 1);
+  } finally {
+    await close();
+    other.disconnect();
+  }
 });
 
 test('a connection to a Redis that has become a replica is opened anew, and leads to its successor', async () => {

@@ -217,8 +217,10 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await mark.run(['RPUSH', 'listed', 'before']);
     const send = connection.sendCommand.bind(connection);
     connection.sendCommand = (command, ...rest) => {
-      if (command.name.startsWith('eval') && command.args.includes('cut'))
+      if (command.name.startsWith('eval') && command.args.includes('cut')) {
+        connection.sendCommand = send;
         setImmediate(() => connection.disconnect(true));
+      }
       return send(command, ...rest);
     };
     try {

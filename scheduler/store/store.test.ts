@@ -7,8 +7,8 @@ import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { Channels } from './channels.ts';
 import { StoreError } from './errors.ts';
-import type { Script } from './lua-script.ts';
-import { DEFAULT_CALL_DEADLINE_MS, Store } from './store.ts';
+import { loadScript, type Script } from './lua-script.ts';
+import { DEFAULT_CALL_DEADLINE_MS, REPLY_MS, Store } from './store.ts';
 
 const scriptOf = (name: string, lua: string): Script => ({
   ...{ name, lua },
@@ -101,6 +101,12 @@ describe('store', () => {
       (error) => error instanceof StoreError && error.code === 'store-unavailable',
     );
     assert.equal(await store.call((client) => client.get('too late')), null);
+  });
+
+  test('Redis keeps replies for longer than calls are repeated', () => {
+    assert.ok(REPLY_MS > 2 * DEFAULT_CALL_DEADLINE_MS);
+    const { lua } = loadScript(new URL('./scripts/once.lua', import.meta.url));
+    assert.equal(Number(/REMEMBERED_MS = (\d+)/.exec(lua)?.[1]), REPLY_MS);
   });
 
   test('a call on a closed connection fails at once', async () => {

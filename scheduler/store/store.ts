@@ -1,11 +1,11 @@
 import { Command, type Redis } from 'ioredis';
 import { createKeys, type Keys } from '../keys.ts';
-import { StoreError } from './errors.ts';
+import { isConnectionError, StoreError } from './errors.ts';
 import type { Script } from './lua-script.ts';
 
 /** Time limit of one store call, including the wait for a reconnection. */
 export const DEFAULT_CALL_DEADLINE_MS = 4000;
-/** Time for which Redis keeps the reply to a call: longer than it takes a silent connection to send the call again. As in `scripts/once.lua`. */
+/** Time for which Redis keeps the reply to a call: longer than the store repeats the call. `scripts/once.lua` has the same. */
 export const REPLY_MS = 60_000;
 
 type Argument = string | number | Buffer;
@@ -22,8 +22,8 @@ export interface StoreOptions {
 
 /**
  * Redis with deadlines: every call either answers or fails with a `StoreError` within `deadlineMs`. The store passes a command to the
- * connection only when that is ready, so no command waits in the offline queue and runs long after its caller has given up. (ioredis
- * resends commands that were in flight when the connection broke, so every script may run twice.)
+ * connection only when that is ready. After a loss of the connection it repeats the calls whose callers still wait, so every call may run
+ * twice. No command is sent over a new connection after its caller has given up.
  */
 export class Store {
   readonly redis: Redis;
@@ -39,8 +39,14 @@ export class Store {
     this.keys = createKeys(options.prefix);
     this.deadlineMs = options.deadlineMs ?? DEFAULT_CALL_DEADLINE_MS;
     this.clock = options.clock ?? Date.now;
-    // A restarted Redis knows no script.
-    redis.on('close', () => this.#sent.clear());
+    // ioredis would send the commands of a lost connection again, however long ago their callers gave up.
+    redis.options.maxRetriesPerRequest = 0;
+    redis.on('close', () => {
+      // It still holds those that waited for the answers of earlier ones, and would queue them now.
+      redis.options.enableOfflineQueue = false;
+      // A restarted Redis knows no script.
+      this.#sent.clear();
+    });
   }
 
   /**
@@ -87,17 +93,24 @@ export class Store {
   }
 
   /**
-   * Runs commands on the connection within the deadline. A deadline longer than the store's suits slow commands, but does not extend the
-   * wait for an absent Redis. When the deadline has already passed (the caller waited elsewhere), the store sends nothing.
+   * Runs commands on the connection within the deadline, and again when the connection is lost meanwhile. A deadline longer than the store's
+   * suits slow commands, but does not extend the wait for an absent Redis. When the deadline has already passed (the caller waited elsewhere),
+   * the store sends nothing.
    */
   async call<T>(commands: (redis: Redis) => Promise<T>, deadlineMs = this.deadlineMs): Promise<T> {
-    const { redis } = this;
-    // Timers are no finer than a millisecond.
-    if (deadlineMs < 1) throw unavailable(this.deadlineMs);
-    if (redis.status === 'ready') return withDeadline(commands(redis), deadlineMs);
-    const waitedFrom = performance.now();
-    await withDeadline(this.#ready(), Math.min(deadlineMs, this.deadlineMs));
-    return withDeadline(commands(redis), Math.max(1, deadlineMs - (performance.now() - waitedFrom)));
+    const until = performance.now() + deadlineMs;
+    for (let leftMs = deadlineMs; ; leftMs = Math.ceil(until - performance.now())) {
+      // Timers are no finer than a millisecond.
+      if (leftMs < 1) throw unavailable(this.deadlineMs);
+      if (!this.#isReady) await withDeadline(this.#ready(), Math.min(leftMs, this.deadlineMs));
+      else {
+        try {
+          return await withDeadline(commands(this.redis), leftMs);
+        } catch (error) {
+          if (this.#isReady || !isConnectionError(StoreError.from(error).cause)) throw error;
+        }
+      }
+    }
   }
 
   /** Fails unless Redis answers within the deadline. */
@@ -118,6 +131,11 @@ export class Store {
       maxBytes: read('maxmemory') || null,
       systemBytes: read('total_system_memory'),
     };
+  }
+
+  /** False also for a connection that has ended, but has not said so yet. */
+  get #isReady(): boolean {
+    return this.redis.status === 'ready' && this.redis.stream.writable;
   }
 
   /** Resolves once the connection is ready; all waiting calls share one promise. */
