@@ -9,12 +9,14 @@ const CODE = ['.', '../../gpu-host/protocol', '../../package.json'].map((name) =
   fileURLToPath(new URL(name, import.meta.url)),
 );
 const account = new Account();
+const makePool = (options: { readonly maxBytes: number; readonly endCancelled: boolean }) =>
+  new WorkerPool<string, string>({
+    ...{ program: new URL('fixtures/echo.ts', import.meta.url), noun: 'the text', heapMb: 64, readable: () => CODE },
+    ...{ maxWorkers: 1, idleMs: 1000, deadlineMs: 60_000, ...options },
+  });
 
 it('a pool refuses jobs that are cancelled, or too many, without a wait for a worker', async () => {
-  const pool = new WorkerPool<string, string>({
-    ...{ program: new URL('fixtures/echo.ts', import.meta.url), noun: 'the text', heapMb: 64, readable: () => CODE },
-    ...{ maxWorkers: 1, idleMs: 1000, deadlineMs: 60_000, maxBytes: 400, endCancelled: false },
-  });
+  const pool = makePool({ maxBytes: 400, endCancelled: false });
   const answered: string[] = [];
   const run = async (request: string, tenant: string, bytes: number, signal?: AbortSignal) => {
     const outcome = await pool.run({ tenant, request, bytes, account, signal });
@@ -36,5 +38,22 @@ it('a pool refuses jobs that are cancelled, or too many, without a wait for a wo
     'too many jobs of this tenant wait for a worker; try again later',
     'too many jobs wait for a worker; try again later',
   ]);
+  await pool.close();
+});
+
+it('a cancel of a job that was answered does not end the job of the next tenant on the same thread', async () => {
+  const pool = makePool({ maxBytes: 400, endCancelled: true });
+  const controller = new AbortController();
+  // The charge ends the caller some microtasks later, when the thread has the next job.
+  const ending = {
+    refuse: () => null,
+    charge: () => void Promise.resolve().then(() => Promise.resolve().then(() => controller.abort())),
+  };
+  const outcomes = await Promise.all([
+    pool.run({ tenant: 'a', request: 'first', bytes: 1, account: ending, signal: controller.signal }),
+    pool.run({ tenant: 'b', request: 'second', bytes: 1, account }),
+  ]);
+  assert.ok(controller.signal.aborted);
+  assert.deepEqual(outcomes.map(value), ['first', 'second']);
   await pool.close();
 });

@@ -89,16 +89,20 @@ export class WorkerPool<Request, Value> {
     this.#bytes += bytes;
     tenant.bytes += bytes;
     tenant.jobs++;
-    const { promise, resolve } = Promise.withResolvers<Outcome<Value>>();
-    const waiting: Waiting<Request, Value> = { ...job, resolve, thread: undefined };
+    const { promise, resolve: answer } = Promise.withResolvers<Outcome<Value>>();
     const cancel = () => this.#cancel(waiting);
+    const resolve = (outcome: Outcome<Value>) => {
+      // From here on the job's thread may run the job of another tenant.
+      signal?.removeEventListener('abort', cancel);
+      answer(outcome);
+    };
+    const waiting: Waiting<Request, Value> = { ...job, resolve, thread: undefined };
     signal?.addEventListener('abort', cancel);
     const queue = this.#waiting.get(job.tenant) ?? [];
     queue.push(waiting);
     this.#waiting.set(job.tenant, queue);
     this.#next();
     return promise.finally(() => {
-      signal?.removeEventListener('abort', cancel);
       this.#bytes -= bytes;
       tenant.bytes -= bytes;
       if (--tenant.jobs === 0) this.#tenants.delete(job.tenant);
