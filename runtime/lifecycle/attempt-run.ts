@@ -79,7 +79,7 @@ export class AttemptRun {
     this.#attempt = attempt;
     this.#launched = launched;
     this.#shared = shared;
-    this.#wall = new WallTime(job, startedAt, family.held, attempt.clock);
+    this.#wall = new WallTime(job, family.held, attempt.clock);
     this.#queuedMs = Math.max(0, startedAt - attempt.queuedAt);
     this.#cpu = { charge: (cpuMs) => run.charge(cpuMs), usedUp: () => run.cpuMs > job.limits.cpuMs };
     family.redactor.add(`${job.function}@${job.version}`, granted.variables);

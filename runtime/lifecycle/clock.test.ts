@@ -65,3 +65,22 @@ describe('a machine whose clock is not that of the platform', () => {
     });
   }
 });
+
+it('a slow launch takes nothing from the time that an inferlet has left', async (t) => {
+  let aheadMs = 0;
+  await using platform = await TestPlatform.start({ clock: () => Date.now() + aheadMs, leaseMs: 4 * WALL_MS });
+  const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16, wallMs: WALL_MS };
+  const version = await platform.deploy(LEFT, { name: 'left', limits });
+  const { launcher } = platform.runtime;
+  const launch = launcher.launch.bind(launcher);
+  t.mock.method(launcher, 'launch', async (...request: Parameters<typeof launch>) => {
+    const launched = await launch(...request);
+    aheadMs = WALL_MS + 1000;
+    return launched;
+  });
+  const { end } = await platform.invoke(version, { alone: true });
+  assert.equal(end.event, 'result', JSON.stringify(end.data));
+  assert.equal(aheadMs, WALL_MS + 1000);
+  const [left = 0] = end.data.output as number[];
+  assert.ok(left > 0 && left <= WALL_MS, `${left} ms are left`);
+});

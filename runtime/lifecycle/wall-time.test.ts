@@ -44,7 +44,7 @@ test('wall time stands still while the family is held, for the limit in all, in 
       hold(before);
       pass(7);
       const startedAt = now();
-      const wall = new WallTime(JOB, startedAt, held);
+      const wall = new WallTime(JOB, held, now);
       let stoppedAt = -1;
       const moved: number[] = [];
       const end = wall.limit(
@@ -83,7 +83,7 @@ test('a child whose family is held at its start has all of its time, and the dea
   held.change(true);
   const stops: Stop[] = [];
   const job = { ...JOB, parent: 'root', deadlineMs: 1500 };
-  const wall = new WallTime(job, now(), held);
+  const wall = new WallTime(job, held, now);
   wall.limit(
     (stop) => stops.push(stop),
     () => undefined,
@@ -110,7 +110,7 @@ test('a run takes at most twice its wall time, although calls of its family stay
   const { now, pass } = clock(t.mock.timers);
   const held = new HeldTime(now);
   const stoppedAt: number[] = [];
-  const wall = new WallTime(JOB, now(), held);
+  const wall = new WallTime(JOB, held, now);
   wall.limit(
     () => stoppedAt.push(now()),
     () => undefined,

@@ -20,12 +20,13 @@ export class WallTime implements Deadline {
   readonly #clock: () => number;
 
   /**
-   * @param startedAt of the run, by `clock`
+   * Made at the start of the run: the time before, such as that of the launch, does not count.
+   *
    * @param clock of the platform, milliseconds since the Unix epoch, as in the job
    */
-  constructor(job: InvocationJob, startedAt: number, held: HeldTime, clock: () => number = Date.now) {
+  constructor(job: InvocationJob, held: HeldTime, clock: () => number) {
     this.#job = job;
-    this.#startedAt = startedAt;
+    this.#startedAt = clock();
     this.#held = held;
     this.#heldBeforeMs = held.totalMs;
     this.#clock = clock;
