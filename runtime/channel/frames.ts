@@ -30,7 +30,7 @@ export const KIND = {
   answer: 17,
   /** Sandbox: a call. */
   call: 18,
-  /** Sandbox: the guest has read or dropped a future. */
+  /** Sandbox: the guest has read (1) or dropped (0) a future. */
   release: 19,
   /** Sandbox: the guest's ending. The guest makes no more calls, and the runtime answers with `close`. */
   ended: 20,

@@ -9,7 +9,7 @@ import {
   writeLifecycleStop,
   writeLifecycleTrap,
 } from '#wit/generated/channel.ts';
-import { releaseOf } from '../lowering/future-release.ts';
+import { type Release, releaseOf } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { ANSWER, type hostCalls } from './calls.ts';
 import type { Lane, LaneEvents } from './channel.ts';
@@ -54,7 +54,7 @@ const CHARGED_MS = 0.25;
 /** A future that the guest holds. */
 interface Future {
   answered: boolean;
-  readonly release: (() => void) | null;
+  readonly release: Release | null;
 }
 
 /**
@@ -155,8 +155,9 @@ export class RemoteGuest implements LaneEvents {
         return;
       case KIND.release: {
         const number = reader.u32();
+        const isRead = reader.u8() !== 0;
         reader.end();
-        this.#release(number);
+        this.#release(number, isRead);
         return;
       }
       case KIND.ended: {
@@ -305,7 +306,7 @@ export class RemoteGuest implements LaneEvents {
     this.#send(this.#writer.take());
   }
 
-  #release(number: number): void {
+  #release(number: number, isRead: boolean): void {
     const future = this.#futures.get(number);
     if (!future) {
       // The answer and this message crossed.
@@ -319,7 +320,7 @@ export class RemoteGuest implements LaneEvents {
       this.#writer.u8(ANSWER.gone);
       this.#send(this.#writer.take());
     }
-    future.release?.();
+    future.release?.(isRead && future.answered);
   }
 
   #send(payload: Buffer): void {

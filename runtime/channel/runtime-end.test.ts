@@ -180,16 +180,19 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_00
     let calls = 0;
     const get = (() => {
       const name = `future ${++calls}`;
-      return withRelease(new Promise((resolve) => settle.push(resolve)), () => told.push(name));
+      return withRelease(new Promise((resolve) => settle.push(resolve)), (isRead) =>
+        told.push(`${name}: ${isRead ? 'read' : 'dropped'}`),
+      );
     }) as HostFunction;
     const { sandbox, guests, runtime } = await attacked(1, { store: { get } });
     for (const number of [1, 2]) sandbox.call(0, 'store get', number, text('key'));
-    sandbox.release(0, 1);
+    // The sandbox cannot have read what was not sent.
+    sandbox.release(0, 1, true);
     while (told.length < 1) await new Promise(setImmediate);
     settle[1]!({ tag: 'ok', val: undefined });
     await new Promise(setImmediate);
-    assert.deepEqual(told, ['future 1']);
-    sandbox.release(0, 2);
+    assert.deepEqual(told, ['future 1: dropped']);
+    sandbox.release(0, 2, true);
     while (told.length < 2) await new Promise(setImmediate);
     // Each of these messages crossed an answer and adds nothing.
     sandbox.release(0, 1);
@@ -197,7 +200,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_00
     settle[0]!({ tag: 'ok', val: undefined });
     sandbox.call(0, 'store exists', 3, text('key'));
     while (guests[0]!.guest.held > 0) await new Promise(setImmediate);
-    assert.deepEqual(told, ['future 1', 'future 2']);
+    assert.deepEqual(told, ['future 1: dropped', 'future 2: read']);
     runtime.close();
   });
 

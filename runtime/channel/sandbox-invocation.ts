@@ -251,16 +251,17 @@ export class SandboxInvocation {
     const { promise, resolve } = Promise.withResolvers<unknown>();
     const pending: Pending = { call, resolve, dropped: false };
     this.#pending.set(number, pending);
-    return withRelease(promise, () => this.#release(number));
+    return withRelease(promise, (isRead) => this.#release(number, isRead));
   }
 
   /** Called when the guest has dropped a future, or has read one that the runtime keeps until it is released. */
-  #release(number: number): void {
+  #release(number: number, isRead: boolean): void {
     const pending = this.#pending.get(number);
     if (pending) pending.dropped = true;
     else if (!this.#kept.delete(number)) return;
     if (this.#ended || this.#closed) return;
     this.#writer.u32(number);
+    this.#writer.u8(isRead ? 1 : 0);
     this.#lane.send(KIND.release, this.#writer.take());
   }
 

@@ -243,15 +243,15 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     const told: string[] = [];
     const all = Promise.withResolvers<void>();
     const exists = ((_context: unknown, key: string) =>
-      withRelease(key === '3' ? new Promise(() => undefined) : Promise.resolve(ok(true)), () => {
-        told.push(key);
+      withRelease(key === '3' ? new Promise(() => undefined) : Promise.resolve(ok(true)), (isRead) => {
+        told.push(`${key}: ${isRead ? 'read' : 'dropped'}`);
         if (told.length === 5) all.resolve();
       })) as HostFunction;
     const { runtime } = await guestWith({ store: { exists } });
     const { ended } = ending(runtime, { input: 'reads and drops' });
     await all.promise;
     assert.deepEqual(await ended, { tag: 'success', val: 'done' });
-    assert.deepEqual(told.sort(), ['0', '1', '2', '3', '5']);
+    assert.deepEqual(told.sort(), ['0: read', '1: dropped', '2: read', '3: dropped', '5: read']);
     runtime.close();
   });
 

@@ -44,7 +44,7 @@ it('bounds the results that the inferlets of a tenant have not read, until they 
   assert.equal(new UnreadResult(open('other')).offer(16 * MIB), null);
   first.close();
   assert.equal(place.offer(MIB), null);
-  place.release();
+  place.release(true);
   assert.equal(shared.total, 16 * MIB);
 });
 
@@ -54,10 +54,10 @@ it('takes a single result of any size, and each that was dropped', () => {
   assert.equal(large.offer(33 * MIB), null);
   const dropped = new UnreadResult(unread);
   assert.equal(dropped.offer(1)?.tag, 'limit-exceeded');
-  dropped.release();
+  dropped.release(false);
   assert.equal(dropped.offer(1), null);
   assert.equal(unread.bytes, 33 * MIB);
-  large.release();
+  large.release(true);
   assert.equal(unread.bytes, 0);
 });
 

@@ -136,7 +136,12 @@ export class Inferlet {
   /** Results of calls that the inferlet has not read yet. */
   readonly unread: UnreadResults;
   /** The client's messages. */
-  readonly received = new SourceReader<Message>(this, () => this.session.receive(), messageBytes);
+  readonly received = new SourceReader<Message>(
+    this,
+    () => this.session.receive(),
+    messageBytes,
+    () => this.session.read(),
+  );
   readonly childHandles = new Holdings(MAX_CHILD_HANDLES, 'children');
   readonly transfers = new FileTransfers(this);
   readonly grammars = new Holdings(MAX_GRAMMARS, 'grammars');

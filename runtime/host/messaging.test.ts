@@ -103,6 +103,13 @@ describe('messaging', () => {
     TestInferlet.releaseFuture(dropped);
     value(await broadcast(sender, 'readers', text('d')));
     assert.deepEqual(value(await next(guest, news)).message, text('d'));
+    // So does a message whose future was dropped after it had come, but was not read.
+    const [fourth, fifth] = [unreadNext(), unreadNext()];
+    for (const letter of ['e', 'f']) value(await broadcast(sender, 'readers', text(letter)));
+    assert.deepEqual([value(await fourth).message, value(await fifth).message], [text('e'), text('f')]);
+    for (const each of [fifth, fourth]) TestInferlet.releaseFuture(each, false);
+    value(await broadcast(sender, 'readers', text('g')));
+    for (const letter of ['e', 'f', 'g']) assert.deepEqual(value(await next(guest, news)).message, text(letter));
     for (const each of [second, third]) TestInferlet.releaseFuture(each);
     assert.equal(guest.inferlet.unread.bytes, 0);
     const waiting = Array.from({ length: 16 }, unreadNext);

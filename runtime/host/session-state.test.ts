@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { Session } from './session-state.ts';
+import { setImmediate } from 'node:timers/promises';
+import { handlerError } from '#gpu-host/protocol/errors.ts';
+import type { Message } from '#wit/generated/host.ts';
+import { value } from '../testing/outcome.ts';
+import { type MessageSource, Session } from './session-state.ts';
+
+type Handler = Parameters<MessageSource['attach']>[0];
 
 it('the first message of a session may be a file', () => {
   const session = new Session(
@@ -13,4 +19,30 @@ it('the first message of a session may be a file', () => {
   assert.ok(first >= before);
   session.send({ tag: 'text', val: 'second' });
   assert.deepEqual([session.firstMessageAt, session.messages], [first, 2]);
+});
+
+it('a session keeps a message with its source until the inferlet has read it', async () => {
+  const handlers: Handler[] = [];
+  const attach = (handler: Handler) => {
+    handlers.push(handler);
+    return () => void done.push('detached');
+  };
+  const done: string[] = [];
+  const session = new Session({ pendingBytes: 0, add: () => undefined, flushed: async () => true }, { attach });
+  const first = session.receive();
+  const message = (val: string): Message => ({ tag: 'text', val });
+  const send = (text: string) => handlers[0]?.message(message(text)).then(() => done.push(text));
+  void send('a');
+  assert.deepEqual(value(await first), message('a'));
+  await setImmediate();
+  assert.deepEqual(done, []);
+  session.read();
+  await setImmediate();
+  void send('b');
+  assert.deepEqual(value(await session.receive()), message('b'));
+  await setImmediate();
+  assert.deepEqual(done, ['a']);
+  session.stop(handlerError('terminated', 'the end'));
+  await setImmediate();
+  assert.deepEqual(done, ['a', 'detached', 'b'], 'the source is detached before it goes on');
 });

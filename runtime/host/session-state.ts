@@ -33,7 +33,10 @@ export class Session {
   readonly #source: MessageSource;
   readonly #redact: Redact;
   readonly #receivers: ((outcome: Outcome<Message>) => void)[] = [];
-  #offered: { message: Message; taken: () => void } | null = null;
+  /** The next message, for which no `receive` waits yet. */
+  #offered: Message | null = null;
+  /** Tells the source that the inferlet has read the message that it has, or is offered; null while there is none. */
+  #read: (() => void) | null = null;
   #detach: (() => void) | null = null;
   #closed: HandlerError | null = null;
   #droppedLogs = 0;
@@ -95,12 +98,12 @@ export class Session {
     this.#sink.add('log', JSON.stringify({ level, message: cut ? `${text}… (cut)` : text }));
   }
 
+  /** The next message. It comes once the earlier one was read. */
   receive(): Promise<Outcome<Message>> {
     const offered = this.#offered;
     if (offered) {
       this.#offered = null;
-      offered.taken();
-      return Promise.resolve(ok(offered.message));
+      return Promise.resolve(ok(offered));
     }
     if (this.#closed) return Promise.resolve(err(this.#closed));
     this.#detach ??= this.#source.attach({
@@ -110,12 +113,20 @@ export class Session {
     return new Promise((resolve) => this.#receivers.push(resolve));
   }
 
+  /** Call when the inferlet has read the message of the last `receive`: a message that it has not read is kept for another attempt. */
+  read(): void {
+    const read = this.#read;
+    this.#read = null;
+    read?.();
+  }
+
   /** Ends the session on the inferlet's side; pending `receive` calls get the reason. */
   stop(reason: HandlerError): void {
     this.#detach?.();
     this.#detach = null;
-    this.#offered?.taken();
     this.#offered = null;
+    // After the detachment, the source counts no message as handled.
+    this.read();
     this.#close(reason);
   }
 
@@ -125,15 +136,13 @@ export class Session {
   }
 
   #arrived(message: Message): Promise<void> {
-    const receiver = this.#receivers.shift();
-    if (receiver) {
-      receiver(ok(message));
-      return Promise.resolve();
-    }
     if (this.#closed) return Promise.resolve();
     // The source sends no next message before this resolves, so messages queue in the store and not here.
     return new Promise((resolve) => {
-      this.#offered = { message, taken: resolve };
+      this.#read = resolve;
+      const receiver = this.#receivers.shift();
+      if (receiver) receiver(ok(message));
+      else this.#offered = message;
     });
   }
 

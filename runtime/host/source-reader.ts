@@ -6,30 +6,49 @@ import { UnreadResult } from './unread-results.ts';
 /** Maximum calls that may wait at one source. */
 const MAX_WAITING = 16;
 
+/** An item of the source, with its place in the order of the items. */
+interface Item<T> {
+  readonly at: number;
+  readonly outcome: Outcome<T>;
+}
+
 interface Reader<T> {
   readonly place: UnreadResult;
   readonly resolve: (outcome: Outcome<T>) => void;
+  item: Item<T> | null;
 }
 
 /**
  * One inferlet's reads of a source that hands out each item once: a subscription, a body, a session. Items are taken one at a time, and
- * only while there is room for unread results. An item taken for a reader that was dropped meanwhile goes to the next reader.
+ * only while there is room for unread results. An item whose reader was dropped before the inferlet read it goes to the next reader.
  */
 export class SourceReader<T> {
   readonly #inferlet: Inferlet;
   readonly #take: () => Promise<Outcome<T>>;
   readonly #bytesOf: (value: T) => number;
+  readonly #onRead: () => void;
+  /** Readers without an item. */
   readonly #readers: Reader<T>[] = [];
   #taking = false;
-  /** An item whose reader was dropped, kept for the next reader; counted as unread. */
-  #left: { readonly outcome: Outcome<T>; readonly place: UnreadResult } | null = null;
+  #taken = 0;
+  /** Items whose readers were dropped, in order, kept for the next readers; counted as unread. */
+  readonly #left: (Item<T> & { readonly place: UnreadResult })[] = [];
   #closed = false;
 
-  /** @param take must never reject */
-  constructor(inferlet: Inferlet, take: () => Promise<Outcome<T>>, bytesOf: (value: T) => number) {
+  /**
+   * @param take must never reject
+   * @param onRead called each time that the inferlet has read a value
+   */
+  constructor(
+    inferlet: Inferlet,
+    take: () => Promise<Outcome<T>>,
+    bytesOf: (value: T) => number,
+    onRead: () => void = () => undefined,
+  ) {
     this.#inferlet = inferlet;
     this.#take = take;
     this.#bytesOf = bytesOf;
+    this.#onRead = onRead;
   }
 
   next(): Promise<Outcome<T>> {
@@ -37,31 +56,27 @@ export class SourceReader<T> {
     const refused = stopped ?? (this.#readers.length < MAX_WAITING ? null : TOO_MANY);
     if (refused) return Promise.resolve(err(refused));
     const { promise, resolve } = Promise.withResolvers<Outcome<T>>();
-    const place: UnreadResult = new UnreadResult(this.#inferlet.unread, () => this.#leave(place));
-    this.#readers.push({ place, resolve });
+    const place = new UnreadResult(this.#inferlet.unread, (isRead) => this.#released(reader, isRead));
+    const reader: Reader<T> = { place, resolve, item: null };
+    this.#readers.push(reader);
     this.#pump();
     return place.of(hooks.waits.during(interruptions.until(promise)));
   }
 
-  /** Drops the item that no reader is left for, also one that is still to come. */
+  /** Drops the items that no reader is left for, also those that are still to come. */
   close(): void {
     this.#closed = true;
-    this.#dropLeft();
-  }
-
-  #dropLeft(): void {
-    this.#left?.place.release();
-    this.#left = null;
+    for (const { place } of this.#left.splice(0)) place.release(false);
   }
 
   #pump(): void {
-    const left = this.#left;
-    if (this.#taking || this.#readers.length === 0) return;
-    if (left) {
-      this.#dropLeft();
-      this.#arrived(left.outcome);
-      return;
+    while (this.#readers.length > 0) {
+      const left = this.#left.shift();
+      if (!left) break;
+      left.place.release(false);
+      this.#arrived(left);
     }
+    if (this.#taking || this.#readers.length === 0) return;
     const refused = this.#inferlet.stopped ?? this.#inferlet.unread.refusal(1);
     if (refused) {
       for (const { resolve } of this.#readers.splice(0)) resolve(err(refused));
@@ -70,27 +85,45 @@ export class SourceReader<T> {
     this.#taking = true;
     this.#take().then((outcome) => {
       this.#taking = false;
-      this.#arrived(outcome);
+      this.#arrived({ at: this.#taken++, outcome });
+      this.#pump();
     });
   }
 
-  #arrived(outcome: Outcome<T>): void {
+  #arrived(item: Item<T>): void {
     const reader = this.#readers.shift();
-    const place = reader?.place ?? new UnreadResult(this.#inferlet.unread);
-    if (outcome.tag === 'ok') place.take(this.#bytesOf(outcome.val));
     if (!reader) {
-      this.#left = { outcome, place };
-      if (this.#closed) this.#dropLeft();
+      this.#keep(item);
       return;
     }
-    reader.resolve(outcome);
-    this.#pump();
+    reader.item = item;
+    this.#count(reader.place, item);
+    reader.resolve(item.outcome);
   }
 
-  /** Removes a reader whose future was dropped before it got an item; does nothing for an answered reader. */
-  #leave(place: UnreadResult): void {
-    const at = this.#readers.findIndex((reader) => reader.place === place);
-    if (at >= 0) this.#readers.splice(at, 1)[0]?.resolve(err(DROPPED));
+  #keep(item: Item<T>): void {
+    if (this.#closed) return;
+    const place = new UnreadResult(this.#inferlet.unread);
+    this.#count(place, item);
+    const before = this.#left.findLastIndex(({ at }) => at < item.at);
+    this.#left.splice(before + 1, 0, { ...item, place });
+  }
+
+  #count(place: UnreadResult, { outcome }: Item<T>): void {
+    if (outcome.tag === 'ok') place.take(this.#bytesOf(outcome.val));
+  }
+
+  /** Called when the inferlet has read a reader's result, or has dropped its future. */
+  #released(reader: Reader<T>, isRead: boolean): void {
+    const { item, resolve } = reader;
+    if (!item) {
+      const at = this.#readers.indexOf(reader);
+      if (at >= 0) this.#readers.splice(at, 1);
+      resolve(err(DROPPED));
+    } else if (!isRead) {
+      this.#keep(item);
+      this.#pump();
+    } else if (item.outcome.tag === 'ok') this.#onRead();
   }
 }
 

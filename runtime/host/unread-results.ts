@@ -1,6 +1,6 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Taken } from '#scheduler/policies/shares.ts';
-import { withRelease } from '../lowering/future-release.ts';
+import { type Release, withRelease } from '../lowering/future-release.ts';
 
 /** Maximum bytes of results that wait for an inferlet to read them: two files of the largest size. */
 const MAX_BYTES = 32 * 2 ** 20;
@@ -8,12 +8,12 @@ const MAX_BYTES = 32 * 2 ** 20;
 /** Counts one result's bytes until the inferlet has read the result, or has dropped its future. */
 export class UnreadResult {
   readonly #unread: UnreadResults;
-  readonly #onRelease: () => void;
+  readonly #onRelease: Release;
   #bytes = 0;
   #gone = false;
 
   /** @param onRelease called once, when the inferlet has read the result or dropped its future */
-  constructor(unread: UnreadResults, onRelease: () => void = () => undefined) {
+  constructor(unread: UnreadResults, onRelease: Release = () => undefined) {
     this.#unread = unread;
     this.#onRelease = onRelease;
   }
@@ -32,16 +32,16 @@ export class UnreadResult {
     this.#unread.count(bytes);
   }
 
-  release(): void {
+  release(isRead: boolean): void {
     if (this.#gone) return;
     this.#gone = true;
     this.#unread.count(-this.#bytes);
-    this.#onRelease();
+    this.#onRelease(isRead);
   }
 
   /** Wraps the promise of the result, so that its future frees the place. */
   of<T>(promise: Promise<T>): Promise<T> {
-    return withRelease(promise, () => this.release());
+    return withRelease(promise, (isRead) => this.release(isRead));
   }
 }
 
@@ -87,7 +87,7 @@ export class UnreadResults {
    *
    * @param onRelease called once, when the inferlet has read the result or dropped its future
    */
-  kept<T>(work: Promise<Outcome<T>>, bytesOf: (value: T) => number, onRelease?: () => void): Promise<Outcome<T>> {
+  kept<T>(work: Promise<Outcome<T>>, bytesOf: (value: T) => number, onRelease?: Release): Promise<Outcome<T>> {
     const place = new UnreadResult(this, onRelease);
     return place.of(
       work.then((outcome) => {

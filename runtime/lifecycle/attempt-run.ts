@@ -70,7 +70,7 @@ export class AttemptRun {
   readonly #inferlet: Inferlet;
   readonly #stopping: Stopping;
   readonly #used: AttemptUsage;
-  /** Token of the last message of the client that the inferlet has received. */
+  /** Token of the last message of the client that the inferlet has read. */
   #handled: Buffer | undefined;
 
   constructor(attempt: Attempt, launched: Launched, granted: Granted, shared: RunServices) {

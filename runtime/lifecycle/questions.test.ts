@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import type { InboxHandler, InboxMessage } from '#scheduler/invocations/inbox.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
@@ -37,6 +38,26 @@ const SOURCE = `
   }
 `;
 
+/** Reads one message, and asks while it waits for another; what becomes of that wait is the input. */
+const WAITER = `
+  import { pull } from 'pie:inferlet/messaging@0.1.0';
+  import { ask, resumed } from 'pie:inferlet/person@0.1.0';
+  import { receive } from 'pie:inferlet/session@0.1.0';
+
+  const message = async () => (await receive().read()).val.val;
+
+  export async function run(input) {
+    const told = resumed();
+    if (told) return JSON.stringify([told.state, await message()]);
+    const state = await message();
+    const waiting = globalThis.waiting = receive();
+    if (JSON.parse(input) === 'dropped') waiting.drop();
+    await pull('go').read();
+    ask({ text: 'Go on?', schema: '{}', timeoutSeconds: 3600, state });
+    return 'null';
+  }
+`;
+
 describe('an inferlet that asks a person', () => {
   let platform: TestPlatform;
   before(async () => {
@@ -64,6 +85,31 @@ describe('an inferlet that asks a person', () => {
     assert.deepEqual(messages, ['round 0 a', 'round 1 b'], 'the next attempt gets the messages that are left');
     assert.equal(end.event, 'result');
   });
+
+  for (const wait of ['dropped', 'unread']) {
+    it(`leaves a message to the next attempt when its wait for it was ${wait}`, async (t) => {
+      const { scheduler } = platform;
+      const { inbox, invocations, messaging, questions } = scheduler;
+      const attach = inbox.attach.bind(inbox);
+      const came = Promise.withResolvers<void>();
+      t.mock.method(inbox, 'attach', (id: string, handler: InboxHandler, epoch?: number) => {
+        const message = (received: InboxMessage) => {
+          if ('text' in received && received.text === 'second') came.resolve();
+          return handler.message(received);
+        };
+        return attach(id, { ...handler, message }, epoch);
+      });
+      const version = await platform.deploy(WAITER, { name: 'waiter', grants: { messaging: true } });
+      const id = await platform.submit(version, wait);
+      for (const text of ['first', 'second']) await inbox.push(id, { text });
+      await inbox.close(id);
+      await came.promise;
+      await messaging.queues.push('default', 'go', { sender: 'test', message: { text: '' } });
+      await eventually(async () => (await invocations.get(id))?.status === 'waiting', 'the invocation waits');
+      assert.equal(await questions.answer(id, 'true'), 'ok');
+      assert.deepEqual((await platform.transcript(id)).end.data.output, ['first', 'second']);
+    });
+  }
 
   it('asks nothing when the run fails', async () => {
     const version = await platform.deploy(SOURCE, { name: 'asker' });

@@ -1,19 +1,22 @@
 /** Key of a function on a host function's promise; see {@link withRelease}. */
 const RELEASE: unique symbol = Symbol('let go');
 
+/** @param isRead true when the guest has read the value, false when it has dropped the future before */
+export type Release = (isRead: boolean) => void;
+
 interface Held extends Promise<unknown> {
-  readonly [RELEASE]?: () => void;
+  readonly [RELEASE]?: Release;
 }
 
 /**
  * Calls `release` once, when the guest has read the promise's value or has dropped the future, settled or not. When the guest itself ends,
  * `release` is not called: the owner of the guest's accounts closes them then. Returns the same promise.
  */
-export function withRelease<T>(promise: Promise<T>, release: () => void): Promise<T> {
+export function withRelease<T>(promise: Promise<T>, release: Release): Promise<T> {
   return Object.assign(promise, { [RELEASE]: release });
 }
 
 /** Returns the function to call when the guest no longer needs a promise's value, or null. */
-export function releaseOf(promise: Held): (() => void) | null {
+export function releaseOf(promise: Held): Release | null {
   return promise[RELEASE] ?? null;
 }

@@ -1,4 +1,4 @@
-import { releaseOf } from './future-release.ts';
+import { type Release, releaseOf } from './future-release.ts';
 import { GuestMemory } from './guest-memory.ts';
 import { GuestTrap } from './trap.ts';
 
@@ -35,7 +35,7 @@ export class FutureHandle {
   /** Resumes a blocking read. */
   wake: (() => void) | null = null;
   /** Tells the host that the value was read or never will be. */
-  release: (() => void) | null = null;
+  release: Release | null = null;
   constructor(type: FutureType) {
     this.type = type;
   }
@@ -243,7 +243,7 @@ export class Guest extends GuestMemory {
     if (future.target >= 0) this.trap('a future is dropped while it is read');
     if (future.set) future.set.members--;
     this.remove(index);
-    release(future);
+    release(future, false);
   }
 
   #settle(future: FutureHandle, value: unknown): void {
@@ -270,16 +270,16 @@ export class Guest extends GuestMemory {
     future.value = undefined;
     if (this.u8.length === 0) this.refresh();
     future.type.store(this, target, value);
-    release(future);
+    release(future, true);
     this.spend(future);
     this.leave();
   }
 }
 
-function release(future: FutureHandle): void {
+function release(future: FutureHandle, isRead: boolean): void {
   const tell = future.release;
   future.release = null;
-  tell?.();
+  tell?.(isRead);
 }
 
 /** Queues a completed read in its set and wakes the guest that waits for the set. */

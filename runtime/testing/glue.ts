@@ -190,5 +190,5 @@ function glueFunction(
 /** The glue takes a value as soon as it is settled, and does not report dropped futures. */
 function handedOver(promise: Promise<unknown>): Promise<unknown> {
   const release = releaseOf(promise);
-  return release ? promise.finally(release) : promise;
+  return release ? promise.finally(() => release(true)) : promise;
 }

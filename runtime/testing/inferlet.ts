@@ -96,9 +96,9 @@ export class TestInferlet {
     return answer;
   }
 
-  /** Reads an unread answer, or drops its future. */
-  static releaseFuture(answer: Promise<unknown>): void {
-    releaseOf(answer)?.();
+  /** Reads an unread answer, or drops its future: always that of an unsettled one. */
+  static releaseFuture(answer: Promise<unknown>, isRead = true): void {
+    releaseOf(answer)?.(isRead);
   }
 
   /** Calls a host function like a guest that does not read the answer. */

@@ -43,6 +43,35 @@ describe('an inbox', () => {
     assert.equal(reads.length, 2);
   });
 
+  it('ends a read that no caller waits for, and begins another one for the next caller', async () => {
+    const { reads, take } = source();
+    const ended: number[] = [];
+    const inbox = new Inbox((signal) => {
+      const read = reads.length;
+      const taken = take();
+      signal.addEventListener('abort', () => {
+        ended.push(read);
+        reads[read]?.reject(signal.reason);
+      });
+      return taken;
+    });
+    const controller = new AbortController();
+    const [left, waiting] = [inbox.next({ signal: controller.signal }), inbox.next()].map(codeOf);
+    controller.abort();
+    assert.equal(await left, 'cancelled');
+    assert.deepEqual(ended, []);
+    reads[0]?.resolve('one');
+    assert.equal(await waiting, 'one');
+    assert.equal(await aborted(inbox), 'cancelled');
+    // The caller comes before the end of the read is known.
+    const next = inbox.next();
+    await new Promise(setImmediate);
+    assert.deepEqual(ended, [1]);
+    reads[2]?.resolve('two');
+    assert.equal(await next, 'two');
+    assert.ok(inbox.idle);
+  });
+
   it('serves waiting callers in order, with one read at a time, and reports each failure once', async () => {
     const { reads, take } = source();
     const inbox = new Inbox(take);

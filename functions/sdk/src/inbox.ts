@@ -1,5 +1,5 @@
-import { type AbortSignalLike, abortError } from './abort.ts';
-import { unless } from './errors.ts';
+import { type Aborter, type AbortSignalLike, abortError, aborter } from './abort.ts';
+import { InferletError, unless } from './errors.ts';
 
 /** Options for receiving a message. */
 export interface ReceiveOptions {
@@ -25,17 +25,21 @@ export async function* untilClosed<T extends object | string>(next: () => Promis
 
 /**
  * Shares a source that hands out each value once among several readers. Readers are served in order, with one read of the source at a time.
- * A read continues after its reader has left, and its value goes to the next reader.
+ * A read that the source cannot end continues after its reader has left, and its value goes to the next reader.
  */
 export class Inbox<T> {
-  readonly #take: () => Promise<T>;
+  readonly #take: (signal: AbortSignalLike) => Promise<T>;
   readonly #unwanted: ((value: T) => Promise<void>) | undefined;
   readonly #readers: Reader<T>[] = [];
   #kept: Outcome<T> | undefined;
-  #taking = false;
+  /** Ends the read that is under way; undefined without one. */
+  #taking: Aborter | undefined;
 
-  /** @param unwanted disposes of a value that arrives while no reader waits; if it rejects, the inbox keeps the value */
-  constructor(take: () => Promise<T>, unwanted?: (value: T) => Promise<void>) {
+  /**
+   * @param take reads the source; may end, with the signal's error, when the last reader has left
+   * @param unwanted disposes of a value that arrives while no reader waits; if it rejects, the inbox keeps the value
+   */
+  constructor(take: (signal: AbortSignalLike) => Promise<T>, unwanted?: (value: T) => Promise<void>) {
     this.#take = take;
     this.#unwanted = unwanted;
   }
@@ -50,6 +54,7 @@ export class Inbox<T> {
       if (signal?.aborted) throw abortError(signal);
       const leave = () => {
         this.#readers.splice(this.#readers.indexOf(reader), 1);
+        if (this.#readers.length === 0) this.#taking?.abort(NO_READER);
         if (signal) reject(abortError(signal));
       };
       const served =
@@ -73,24 +78,24 @@ export class Inbox<T> {
       this.#arrived(kept);
       return;
     }
-    this.#taking = true;
-    void this.#read();
+    this.#taking = aborter();
+    void this.#read(this.#taking.signal);
   }
 
-  async #read(): Promise<void> {
+  async #read(signal: AbortSignalLike): Promise<void> {
     let outcome: Outcome<T>;
     try {
-      outcome = { ok: true, value: await this.#take() };
+      outcome = { ok: true, value: await this.#take(signal) };
     } catch (error) {
       outcome = { ok: false, error };
     }
     try {
       if (outcome.ok && this.#unwanted && this.#readers.length === 0) await this.#unwanted(outcome.value);
-      else this.#arrived(outcome);
+      else if (outcome.ok || outcome.error !== NO_READER) this.#arrived(outcome);
     } catch {
       this.#arrived(outcome);
     }
-    this.#taking = false;
+    this.#taking = undefined;
     this.#pump();
   }
 
@@ -102,3 +107,5 @@ export class Inbox<T> {
     this.#pump();
   }
 }
+
+const NO_READER = /* @__PURE__ */ new InferletError('cancelled', 'No reader waits any more.');

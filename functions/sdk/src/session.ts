@@ -41,7 +41,7 @@ export async function flush(): Promise<void> {
   await settle(host.flush());
 }
 
-const inbox = /* @__PURE__ */ new Inbox(async () => fromWire(await settle(host.receive())));
+const inbox = /* @__PURE__ */ new Inbox(async (signal) => fromWire(await settle(host.receive(), signal)));
 
 /**
  * The next message of the client, in order. Throws `closed` once the client can send no more messages. If `signal` ends the wait, the next

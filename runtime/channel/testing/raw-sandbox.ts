@@ -51,9 +51,10 @@ export class RawSandbox {
     this.lanes[lane]!.send(KIND.call, w.take());
   }
 
-  release(lane: number, number: number): void {
+  release(lane: number, number: number, isRead = false): void {
     const w = new MessageWriter();
     w.u32(number);
+    w.u8(isRead ? 1 : 0);
     this.lanes[lane]!.send(KIND.release, w.take());
   }
 }
