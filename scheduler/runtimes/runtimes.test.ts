@@ -322,9 +322,11 @@ describe('runtimes', () => {
     await redis.kill();
     child.kill('SIGCONT');
     await redis.restart();
-    const { redis: client, keys } = scheduler.store;
-    await client.hset(keys.runtimes, 'dead', JSON.stringify({ id: 'dead', name: 'dead', slots: 1 }));
-    await eventually(async () => (await client.hexists(keys.runtimes, 'dead')) === 0, 'leases count again');
+    const { store } = scheduler;
+    const { runtimes } = store.keys;
+    await store.call((client) => client.hset(runtimes, 'dead', JSON.stringify({ id: 'dead', name: 'dead', slots: 1 })));
+    const isKnown = () => store.call((client) => client.hexists(runtimes, 'dead'));
+    await eventually(async () => (await isKnown()) === 0, 'leases count again');
     assert.equal((await scheduler.invocations.get(id))?.status, 'running');
     assert.ok(!lines.includes('lost'));
     await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'the runtime is alive');
