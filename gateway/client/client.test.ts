@@ -445,36 +445,4 @@ describe('PieClient', () => {
     assert.ok(resumed.length > 0);
     for (const query of resumed) assert.deepEqual(query, [null, true]);
   });
-
-  for (const begun of [{ since: '1ms' }, { limit: 1 }]) {
-    it(`follows logs from its first request on, also before the first line: ${JSON.stringify(begun)}`, async () => {
-      const name = `quiet-${Object.keys(begun)[0]}`;
-      await platform.register({ name });
-      const { id } = await client.submit(name, {});
-      const attempt = await platform.attempt(id);
-      const write = (message: string) => attempt.append({ event: 'log', data: { level: 'info', message } });
-      const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
-      const seen: string[] = [];
-      try {
-        const follower = new PieClient({
-          ...{ url: proxy.url, apiKey: platform.apiKey },
-          fetch: async (url, init) => {
-            const response = await fetch(url, init);
-            if (proxy.cuts() > 0) return response;
-            proxy.cut();
-            for (const message of ['one', 'two', 'three']) await write(message);
-            return response;
-          },
-        });
-        const signal = AbortSignal.timeout(20_000);
-        for await (const { message } of follower.followLogs(name, { ...begun, signal })) {
-          seen.push(message);
-          if (message === 'three') break;
-        }
-      } finally {
-        await proxy.stop();
-      }
-      assert.deepEqual(seen, ['one', 'two', 'three']);
-    });
-  }
 });

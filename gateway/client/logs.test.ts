@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { after, before, describe, it, test } from 'node:test';
+import { startCuttingProxy } from '../testing/cutting-proxy.ts';
+import { TestPlatform } from '../testing/platform.ts';
 import { PieClient } from './client.ts';
 
 test('following a log ends with an error when a line is not JSON', async () => {
@@ -13,4 +15,44 @@ test('following a log ends with an error when a line is not JSON', async () => {
       assert.fail(message);
   };
   await assert.rejects(follow, { code: 'bad-response' });
+});
+
+describe('following a log', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+  });
+  after(() => platform.stop());
+
+  for (const begun of [{ since: '1ms' }, { limit: 1 }]) {
+    it(`begins with the first request, also when that breaks before the first line: ${JSON.stringify(begun)}`, async () => {
+      const name = `quiet-${Object.keys(begun)[0]}`;
+      await platform.register({ name });
+      const { id } = await platform.client().submit(name, {});
+      const attempt = await platform.attempt(id);
+      const write = (message: string) => attempt.append({ event: 'log', data: { level: 'info', message } });
+      const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
+      const seen: string[] = [];
+      try {
+        const follower = new PieClient({
+          ...{ url: proxy.url, apiKey: platform.apiKey },
+          fetch: async (url, init) => {
+            const response = await fetch(url, init);
+            if (proxy.cuts() > 0) return response;
+            proxy.cut();
+            for (const message of ['one', 'two', 'three']) await write(message);
+            return response;
+          },
+        });
+        const signal = AbortSignal.timeout(20_000);
+        for await (const { message } of follower.followLogs(name, { ...begun, signal })) {
+          seen.push(message);
+          if (message === 'three') break;
+        }
+      } finally {
+        await proxy.stop();
+      }
+      assert.deepEqual(seen, ['one', 'two', 'three']);
+    });
+  }
 });

@@ -121,7 +121,7 @@ export class TestInferlet {
     this.#client = client;
   }
 
-  /** Invokes the function and waits. Throws {@link InvocationError} when the invocation fails, and `PieError` when its input or a message is refused. */
+  /** Invokes the function and waits. Throws {@link InvocationError} when the invocation fails, `PieError` when its input or a message is refused. */
   async invoke(input: unknown = {}, options: InvokeOptions = {}): Promise<Invoked> {
     const { send = [], timeoutMs = INVOCATION_LIMIT_MS, onMessage } = options;
     const unsent = new AbortController();
