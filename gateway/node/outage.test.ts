@@ -40,13 +40,18 @@ class Reading {
   }
 }
 
+/** A platform whose Redis keeps its data, with the function `echo`. */
+async function startEcho(): Promise<[TestPlatform, Harness]> {
+  const platform = await startDurable();
+  await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+  return [platform, new Harness({ url: platform.url, platform, stop: async () => undefined })];
+}
+
 describe('when Redis dies', () => {
   let platform: TestPlatform;
   let h: Harness;
   before(async () => {
-    platform = await startDurable();
-    h = new Harness({ url: platform.url, platform, stop: async () => undefined });
-    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+    [platform, h] = await startEcho();
   });
   after(() => platform.stop());
 
@@ -130,9 +135,7 @@ describe('a submission without a key that Redis does not answer in time', () => 
   let platform: TestPlatform;
   let h: Harness;
   before(async () => {
-    platform = await startDurable();
-    h = new Harness({ url: platform.url, platform, stop: async () => undefined });
-    await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+    [platform, h] = await startEcho();
   });
   after(() => platform.stop());
 

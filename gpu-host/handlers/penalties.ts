@@ -76,8 +76,8 @@ export class Penalties {
   }
 
   /**
-   * The tokens that no bias excludes, as the row's `allowed` tokens; undefined when a bias excludes none. Made anew for each step: the inferlet
-   * is not charged for the memory.
+   * The tokens that no bias excludes, as the row's `allowed` tokens; undefined when no bias excludes any. Each step makes them
+   * anew: kept ones would take memory that the inferlet is not charged for.
    */
   allowed(): Uint32Array | undefined {
     if (this.#excluded.length === 0) return undefined;

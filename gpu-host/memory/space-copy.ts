@@ -137,7 +137,7 @@ export class TokenCopying {
         `${positions.length} positions for ${indices.length} tokens: give one for each token, or none`,
       );
     this.#space = space;
-    // First, so that the tokens to look up are no more than the destinations have slots.
+    // Check the room first: then no more tokens are looked up than the destinations have slots.
     this.#rooms = space.roomIn(destinations, indices.length);
     this.#tokens = sourceTokens(space, sources, indices);
     this.#positions = positions;

@@ -22,7 +22,7 @@ const sum = (all: Iterable<Pages>, model: string): number =>
 const total = (all: Iterable<Pages>): number =>
   [...all].flatMap(Object.entries).reduce((sum, [model, count]) => sum + (model === MEMORY ? 0 : count), 0);
 
-/** What a head needs: of a model at most what its tenant's limit allows. */
+/** The pages that a head needs: of each model at most its tenant's limit. */
 const needed = ({ pages }: Demand, { pages: most = Number.POSITIVE_INFINITY }: Limits): Pages =>
   Object.fromEntries(
     Object.entries(pages).map(([model, count]) => [model, model === MEMORY ? count : Math.min(count, most)]),

@@ -152,7 +152,7 @@ export class AdmissionPolicy {
     return this.#tenant(tenant).overtaken;
   }
 
-  /** What an admitted invocation counts for. */
+  /** The pages that admission counts for an admitted invocation. */
   counted(id: string): Pages {
     return this.#ledger.get(id)?.pages ?? {};
   }
@@ -433,7 +433,7 @@ function weightOf({ limits }: Tenant): number {
   return limits.weight ?? DEFAULT_WEIGHT;
 }
 
-/** What a tenant's head needs: of a model at most what the tenant's page limit allows. */
+/** The pages that a tenant's head needs: of each model at most the tenant's page limit. */
 function pagesOf({ head, limits: { pages: most = Number.POSITIVE_INFINITY } }: Tenant): [string, number][] {
   return Object.entries(head?.pages ?? {})
     .map(([model, count]): [string, number] => [model, model === MEMORY ? count : Math.min(count, most)])

@@ -27,7 +27,7 @@ export class Withdrawals {
     this.#onError = onError;
   }
 
-  /** Number of invocations of which Redis has not answered yet that they will not run. */
+  /** Number of invocations that are being withdrawn: Redis has not answered their cancels yet. */
   get size(): number {
     return this.#ids.size;
   }

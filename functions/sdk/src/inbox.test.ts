@@ -63,7 +63,7 @@ describe('an inbox', () => {
     reads[0]?.resolve('one');
     assert.equal(await waiting, 'one');
     assert.equal(await aborted(inbox), 'cancelled');
-    // The caller comes before the end of the read is known.
+    // This caller comes before the inbox knows that the aborted read has ended.
     const next = inbox.next();
     await new Promise(setImmediate);
     assert.deepEqual(ended, [1]);
