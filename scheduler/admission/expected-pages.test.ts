@@ -72,6 +72,25 @@ test('an invocation that expects a million pages leaves room for another tenant,
   }
 });
 
+test('a waiting head expects what it declares once a temporary quota has ended', async (context) => {
+  let now = Date.now();
+  const scheduler = openTestScheduler(redis, { clock: () => now });
+  const { admission, invocations, quotas } = scheduler;
+  const lease = await offer(scheduler, { slots: 1, pages: { m: 100 } });
+  context.after(async () => {
+    await lease.release();
+    await scheduler.close();
+  });
+  const first = await scheduler.submit(submission());
+  const quota = { quota: 'kv-pages', function: null, limit: 10, until: now + 3_600_000 } as const;
+  await quotas.set('default', quota, { author: 'test', reason: '' });
+  await scheduler.submit(submission({ expectedPages: 80 }));
+  now = quota.until;
+  await admission.repair(0);
+  await invocations.fail(first.id, 'internal', 'over');
+  assert.deepEqual((await admission.capacity()).models, [{ model: 'm', pages: 100, usedPages: 80 }]);
+});
+
 test('learned pages are the 95th percentile of the last 64 peaks', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await offer(scheduler, { slots: 4, pages: { m: 10_000 } });

@@ -21,7 +21,7 @@ end
 if ARGV[3] == '*' then
   settleAll(a)
 elseif ARGV[3] ~= '' then
-  settle(a, ARGV[3], true)
+  settle(a, ARGV[3])
 end
 admit(a)
 closeAdmission(a)

@@ -28,7 +28,7 @@ local function change(now, tenant, description)
     countRuntime(a, 'r', description)
   end
   if tenant then
-    settle(a, tenant, true)
+    settle(a, tenant)
   end
   admit(a)
   closeAdmission(a)

@@ -17,9 +17,9 @@
 --   starting (set): admitted invocations that have not begun; startingFew (set): those of them whose tenant held few slots
 --   claims (hash): admitted invocations that waited for memory, id to {at, pages}
 --   tenant:<tenant> (hash): running, `finish` (virtual), `held:<model>`, `home:<model>` (its GPU host, see placement.lua); for the head of
---     its queue: head, need, overtaken, `short` ({pages, since}, when it was requeued for lack of memory), latency (1 when it has latency
---     targets); `displaced`, `displacedOvertaken` and `displacedKept` (the ordinary head that one with latency targets displaced, as it was
---     then)
+--     its queue: head, need, `most` (the page limit that bounds need), overtaken, `short` ({pages, since}, when it was requeued for lack of
+--     memory), latency (1 when it has latency targets); `displaced`, `displacedOvertaken` and `displacedKept` (the ordinary head that one with
+--     latency targets displaced, as it was then)
 --   tenants (set): tenants with invocations that wait or are admitted
 --   turns (sorted set): tenants whose own limits let their head start, by virtual start time
 --   modest (sorted set): tenants in turns that hold few slots, or whose head has latency targets
@@ -201,7 +201,7 @@ local function closeTenant(a, tenant)
     else
       dropped[#dropped + 1] = 'short'
     end
-    for _, field in ipairs({ 'latency', 'displaced', 'displacedOvertaken', 'displacedKept' }) do
+    for _, field in ipairs({ 'most', 'latency', 'displaced', 'displacedOvertaken', 'displacedKept' }) do
       if tenant[field] then
         set[#set + 1] = field
         set[#set + 1] = tenant[field]
@@ -210,7 +210,7 @@ local function closeTenant(a, tenant)
       end
     end
   elseif tenant.headChanged then
-    for _, field in ipairs({ 'head', 'need', 'overtaken', 'short', 'latency', 'displaced', 'displacedOvertaken', 'displacedKept' }) do
+    for _, field in ipairs({ 'head', 'need', 'most', 'overtaken', 'short', 'latency', 'displaced', 'displacedOvertaken', 'displacedKept' }) do
       dropped[#dropped + 1] = field
     end
   end
@@ -270,7 +270,8 @@ end
 
 -- Decides which GPU hosts serve the head of a queue, and what it needs of them: to fit, and to start again after a lack of memory.
 local function placeHead(a, tenant, record)
-  local pages = expectedPages(a, record, tenantLimits(a, tenant.name).pages)
+  tenant.most = tenantLimits(a, tenant.name).pages
+  local pages = expectedPages(a, record, tenant.most)
   local key = a.spread == 'invocation' and placementOf(a, tenant.head, record, pages) or nil
   tenant.need = placed(a, tenant, key, pages)
   tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, tenant, key, cjson.decode(record.least)) } or nil
@@ -331,7 +332,7 @@ local function turnOf(a, tenant)
   return tenant.turn
 end
 
--- Updates a tenant's head and turn after a change of its queue, limits or holdings; `anew` recomputes the need of its head.
+-- Updates a tenant's head and turn after a change of its queue, limits or holdings; `anew` recomputes the need of its head in any case.
 function settle(a, name, anew)
   local tenant = openTenant(a, name)
   local modest = a.base .. 'modest'
@@ -339,7 +340,7 @@ function settle(a, name, anew)
   if not head then
     leaveTurns(a, tenant)
     tenant.headChanged = tenant.headChanged or tenant.head ~= nil
-    tenant.head, tenant.short, tenant.latency, tenant.need, tenant.overtaken = nil, nil, nil, {}, 0
+    tenant.head, tenant.short, tenant.latency, tenant.need, tenant.most, tenant.overtaken = nil, nil, nil, {}, nil, 0
     tenant.displaced, tenant.displacedOvertaken, tenant.displacedKept = nil, nil, nil
     tenant.goes = tenant.running == 0
     return
@@ -362,7 +363,7 @@ function settle(a, name, anew)
     if turnOf(a, tenant) then
       redis.call('ZREM', a.base .. 'kept', name)
     end
-  elseif anew then
+  elseif anew or tenant.most ~= tenantLimits(a, name).pages then
     placeHead(a, tenant, readHead(a, head))
     tenant.headChanged = true
   end
