@@ -113,8 +113,14 @@ export class Http {
    *
    * @param patient when true, `reconnectMs` count from the first failure, and once more from a failure after a long wait for an answer: `fetch`
    * of Node gives up a request that has had no answer for 300 s
+   * @param isTransient tells the failures to retry
    */
-  async retrying<T>(attempt: () => Promise<T>, signal?: AbortSignal, patient = false): Promise<T> {
+  async retrying<T>(
+    attempt: () => Promise<T>,
+    signal?: AbortSignal,
+    patient = false,
+    isTransient = (error: PieError) => error.retryable,
+  ): Promise<T> {
     let giveUpAt = patient ? undefined : performance.now() + this.reconnectMs;
     let hasWaited = false;
     for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
@@ -126,7 +132,7 @@ export class Http {
         const isLate = patient && performance.now() - beganAt > this.reconnectMs;
         if (giveUpAt === undefined || (isLate && !hasWaited)) giveUpAt = performance.now() + this.reconnectMs;
         hasWaited ||= isLate;
-        if (!(error instanceof PieError) || !error.retryable || performance.now() + pauseMs > giveUpAt) throw error;
+        if (!(error instanceof PieError) || !isTransient(error) || performance.now() + pauseMs > giveUpAt) throw error;
       }
       await pause(pauseMs, signal);
     }

@@ -57,6 +57,8 @@ export interface OriginOptions {
 /** Time that the edge caches an accepted key. The cache grants nothing, because the origin checks every call again. */
 const BELIEF_MS = 5000;
 const MAX_BELIEVED = 1000;
+/** Time from a lost answer within which the edge repeats a submission; an origin restarts within that time. */
+const REPEAT_MS = 5000;
 
 /** A principal's own connection to the origin, with the principal's key. */
 interface Origin {
@@ -136,10 +138,8 @@ export class OriginControlPlane implements ControlPlane {
       if (request.idempotencyKey !== undefined) return this.#submit(call, request);
       // When the answer is lost, this key finds its invocation. Otherwise a retry of the client would make a second one.
       const keyed = { ...request, idempotencyKey: crypto.randomUUID(), hasSingleUseKey: true, join: true };
-      const invoked = await this.#submit(call, keyed).catch((error: unknown) => {
-        if (error instanceof PieError && error.code === 'connection-failed') return this.#submit(call, keyed);
-        throw error;
-      });
+      const { http } = this.#of(call);
+      const invoked = await http.retrying(() => this.#submit(call, keyed), call.signal, true, isLost);
       return { ...invoked, replayed: undefined };
     });
   }
@@ -283,12 +283,17 @@ export class OriginControlPlane implements ControlPlane {
 
   #open(apiKey: string): Origin {
     const settings = { ...this.#options, apiKey, reconnectMs: 0 };
-    return { http: new Http(settings), client: new PieClient(settings) };
+    return { http: new Http({ ...settings, reconnectMs: REPEAT_MS }), client: new PieClient(settings) };
   }
 }
 
 function headers(call: Call): Record<string, string> {
   return { 'x-request-id': call.requestId, traceparent: call.traceparent };
+}
+
+/** True when the origin's own answer is missing: the connection failed, or a proxy answered in its place. */
+function isLost({ code, status }: PieError): boolean {
+  return code === 'connection-failed' || (code === 'bad-response' && (status < 400 || status >= 500));
 }
 
 /** Null for an answer without a problem document; throws any other error. */

@@ -76,24 +76,56 @@ describe('the control plane over HTTP', () => {
     return { control, call };
   }
 
+  /** Invokes through a `fetch` that treats the origin's answers to submissions; asserts that one invocation was made, and returns it. */
+  async function invokedOnce(treat: (answer: Response, submission: number) => Promise<Response>) {
+    let submissions = 0;
+    const { control, call } = await through(async (url, init) => {
+      const answer = await fetch(url, init);
+      return init.method === 'POST' ? treat(answer, ++submissions) : answer;
+    });
+    const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
+    const known = await h.invocations();
+    const invoked = await control.invoke(call, request);
+    assert.deepEqual(await h.invocations(), new Set([...known, invoked.id]));
+    assert.equal(invoked.replayed, undefined);
+    return invoked;
+  }
+
   for (const hasEnded of [false, true]) {
     it(`makes one invocation when the first answer is lost${hasEnded ? ' and the invocation ends meanwhile' : ''}`, async () => {
-      let lost = 0;
-      const { control, call } = await through(async (url, init) => {
-        const response = await fetch(url, init);
-        if (init.method !== 'POST' || lost > 0) return response;
-        lost += 1;
-        const { id } = (await response.json()) as { id: string };
+      const { status } = await invokedOnce(async (answer, submission) => {
+        if (submission > 1) return answer;
+        const { id } = (await answer.json()) as { id: string };
         if (hasEnded) await (await platform.attempt(id)).succeed(1);
         throw new TypeError('the connection broke');
       });
-      const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
-      const known = await h.invocations();
-      const invoked = await control.invoke(call, request);
-      assert.deepEqual(await h.invocations(), new Set([...known, invoked.id]));
-      assert.deepEqual([lost, invoked.status, invoked.replayed], [1, hasEnded ? 'succeeded' : 'queued', undefined]);
+      assert.equal(status, hasEnded ? 'succeeded' : 'queued');
     });
   }
+
+  it('makes one invocation when a proxy answers in place of the origin, and then refuses connections for a moment', async () => {
+    const html = (status: number) => new Response('<html>', { status, headers: { 'content-type': 'text/html' } });
+    const seen: number[] = [];
+    const { status } = await invokedOnce(async (answer, submission) => {
+      seen.push(answer.status);
+      if (submission === 1) return html(502);
+      if (submission === 2) return html(200);
+      if (submission < 5) throw new TypeError('connect ECONNREFUSED');
+      return answer;
+    });
+    assert.deepEqual([status, seen], ['queued', [202, 409, 409, 409, 409]]);
+  });
+
+  it('passes on at once that a proxy refuses a submission', async () => {
+    let submissions = 0;
+    const { control, call } = await through(async (url, init) => {
+      if (init.method !== 'POST') return fetch(url, init);
+      submissions += 1;
+      return new Response('<html>', { status: 403 });
+    });
+    await assert.rejects(control.invoke(call, request), { code: 'origin-unavailable' });
+    assert.equal(submissions, 1);
+  });
 
   it('lets the origin withdraw a submission that Redis does not answer in time', async () => {
     const { control, call } = await through(fetch);
