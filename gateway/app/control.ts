@@ -58,8 +58,11 @@ export interface ControlPlane {
    * longer than a client should wait; the caller may then retry after the last event that it saw. `call.signal` does not end the feed.
    */
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent>;
-  /** Sends the inferlet a message or the end of messages. False for an unknown invocation; throws `conflict` for an ended one. */
-  sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean>;
+  /**
+   * Sends the inferlet a message or the end of messages. Repeats with the same `idempotencyKey` deliver nothing for a minute. False for an
+   * unknown invocation; throws `conflict` for an ended one.
+   */
+  sendMessage(call: Call, id: string, message: SessionMessage, idempotencyKey?: string): Promise<boolean>;
   /**
    * Answers the question of a waiting invocation, which then goes on. Returns the state afterwards, or null when there is no such invocation.
    * Throws `not-waiting`, and `invalid-input` for an answer that the question's schema refuses.

@@ -104,14 +104,27 @@ export class PieClient extends FunctionsClient {
     });
   }
 
-  /** Sends a message to a running invocation: text, or bytes. */
-  async send(id: string, message: string | Uint8Array, options: CallOptions = {}): Promise<void> {
-    await this.#message(id, typeof message === 'string' ? { text: message } : { base64: toBase64(message) }, options);
+  /**
+   * Sends a message to a running invocation: text, or bytes. Repeats it after a transient failure.
+   *
+   * @param options.idempotencyKey for a minute, a call with the same key and message sends nothing; each call has its own by default
+   */
+  async send(
+    id: string,
+    message: string | Uint8Array,
+    {
+      idempotencyKey = crypto.randomUUID(),
+      ...options
+    }: CallOptions & { readonly idempotencyKey?: string | undefined } = {},
+  ): Promise<void> {
+    const body = typeof message === 'string' ? { text: message } : { base64: toBase64(message) };
+    const headers = { 'idempotency-key': idempotencyKey };
+    await this.#http.retrying(() => this.#message(id, body, options, headers), options.signal);
   }
 
   /** Tells a running invocation that no more messages will follow. */
   async closeSession(id: string, options: CallOptions = {}): Promise<void> {
-    // A function that is never told waits for messages until its deadline. Unlike a message, this may be repeated.
+    // A function that is never told waits for messages until its deadline.
     await this.#http.retrying(() => this.#message(id, { close: true }, options), options.signal);
   }
 
@@ -195,8 +208,17 @@ export class PieClient extends FunctionsClient {
     return this.#http.json('/readyz', { ...common(options), alsoStatus: 503 });
   }
 
-  async #message(id: string, message: object, options: CallOptions): Promise<void> {
-    await this.#http.json(`${invocationPath(id)}/messages`, withBody(options, 'POST', message));
+  async #message(
+    id: string,
+    message: object,
+    options: CallOptions,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<void> {
+    const request = withBody(options, 'POST', message);
+    await this.#http.json(`${invocationPath(id)}/messages`, {
+      ...request,
+      headers: { ...request.headers, ...headers },
+    });
   }
 }
 

@@ -194,17 +194,17 @@ export class NodeControlPlane implements ControlPlane {
     );
   }
 
-  sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean> {
+  sendMessage(call: Call, id: string, message: SessionMessage, idempotencyKey?: string): Promise<boolean> {
     return translating(async () => {
       const record = await this.#access.find(call.principal, id);
       if (record === null) return false;
-      if (hasEnded(record.status)) throw ended(id);
       await this.#access.record(call, record, 'message');
       if ('close' in message) {
+        if (hasEnded(record.status)) throw ended(id);
         await this.#scheduler.inbox.close(id);
         return true;
       }
-      const outcome = await this.#scheduler.inbox.push(id, message);
+      const outcome = await this.#scheduler.inbox.push(id, message, idempotencyKey);
       switch (outcome) {
         case 'ok':
           return true;

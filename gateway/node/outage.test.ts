@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import type { InvokeRequest } from '../app/control.ts';
 import { type Frame, FrameParser } from '../client/event-source.ts';
-import { ASYNC, ECHO_SCHEMA, Harness, json, SSE } from '../testing/http/harness.ts';
+import { ASYNC, ECHO_SCHEMA, Harness, JSON_TYPE, json, SSE } from '../testing/http/harness.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 /** Limit on one request of a test. */
@@ -75,7 +75,15 @@ describe('when Redis dies', () => {
     await attempt.say('before');
     await reading.next();
     await platform.redis.kill();
-    const [last, refusal] = await Promise.all([reading.next(), h.ask('/v1/functions')]);
+    const message = (body: string, key: Record<string, string> = {}) =>
+      h.ask(`/v1/invocations/${attempt.id}/messages`, { method: 'POST', body, headers: { ...JSON_TYPE, ...key } });
+    const [last, refusal, ...messages] = await Promise.all([
+      reading.next(),
+      h.ask('/v1/functions'),
+      message('{"text":"a"}'),
+      message('{"text":"a"}', { 'idempotency-key': 'a' }),
+      message('{"close":true}'),
+    ]);
     const data = JSON.parse(last?.data ?? '{}');
     assert.deepEqual(
       [last?.event, last?.hasId, data.code, data.resumable],
@@ -84,6 +92,12 @@ describe('when Redis dies', () => {
     assert.equal(await reading.next(), null);
     h.refused(refusal, 'store-unavailable');
     assert.deepEqual([refusal.headers.get('x-should-retry'), refusal.headers.get('retry-after')], ['true', '1']);
+    for (const answer of messages) h.refused(answer, 'store-unavailable');
+    assert.deepEqual(
+      messages.map(({ headers }) => headers.get('x-should-retry')),
+      ['false', 'true', 'true'],
+      'a repeated message without a key would be delivered twice',
+    );
     const health = await fetch(`${platform.url}/readyz`);
     const checks = [{ name: 'store', ok: false, detail: 'does not answer' }];
     assert.deepEqual([health.status, await json(health)], [503, { ready: false, checks }]);

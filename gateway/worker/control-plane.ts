@@ -161,12 +161,12 @@ export class OriginControlPlane implements ControlPlane {
     return pulledFeed(() => new OriginEvents(id, open));
   }
 
-  async sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean> {
+  async sendMessage(call: Call, id: string, message: SessionMessage, idempotencyKey?: string): Promise<boolean> {
     const { client } = this.#of(call);
     return isFound('unknown-invocation', () =>
       'close' in message
         ? client.closeSession(id, options(call))
-        : client.send(id, 'text' in message ? message.text : message.bytes, options(call)),
+        : client.send(id, 'text' in message ? message.text : message.bytes, { ...options(call), idempotencyKey }),
     );
   }
 

@@ -198,6 +198,18 @@ describe('inbox', () => {
     assert.equal(await scheduler.invocations.requeue(record.id, epoch, 1, 'for others', null), 'not-restartable');
   });
 
+  test('equal messages with one idempotency key are delivered once', async () => {
+    const id = await running();
+    const [a, b] = [{ text: 'a' }, { text: 'b' }];
+    const { inbox, store } = scheduler;
+    for (const one of [a, a, b, { bytes: Buffer.from('a') }]) assert.equal(await inbox.push(id, one, 'key'), 'ok');
+    for (const key of ['other', undefined, undefined]) assert.equal(await inbox.push(id, a, key), 'ok');
+    assert.equal(await store.redis.llen(store.keys.inbox(id)), 6);
+    assert.equal(await inbox.push(await running(), a, 'key'), 'ok');
+    await scheduler.invocations.fail(id, 'internal', 'x');
+    assert.deepEqual([await inbox.push(id, a, 'key'), await inbox.push(id, a)], ['ok', 'ended']);
+  });
+
   test('the end of the invocation closes its inbox', async () => {
     const id = await running();
     const closed = Promise.withResolvers<void>();

@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
 import type { Channels } from '../store/channels.ts';
@@ -71,15 +71,21 @@ export class Inbox {
     this.#channels = channels;
   }
 
-  /** Adds a message. @throws QuotaExceeded when the tenant may keep no more bytes in Redis. */
-  async push(id: string, message: InboxMessage): Promise<PushOutcome> {
+  /**
+   * Adds a message.
+   *
+   * @param idempotencyKey an equal message with the same key adds nothing for `REPLY_MS` after the first, and has its outcome
+   * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
+   */
+  async push(id: string, message: InboxMessage, idempotencyKey?: string): Promise<PushOutcome> {
     const payload = encode(message);
     if (payload.length - 1 > MAX_MESSAGE_BYTES) return 'too-large';
     const { keys } = this.#store;
     const token = randomBytes(TOKEN_BYTES);
+    const call = idempotencyKey === undefined ? token.toString('hex') : callOf(id, idempotencyKey, payload);
     const reply = await this.#store.script(
       SCRIPTS.push,
-      [keys.invocation(id), keys.inbox(id), keys.reply(token.toString('hex'))],
+      [keys.invocation(id), keys.inbox(id), keys.reply(call)],
       [
         ...[keys.inboxChannel(id), Buffer.concat([token, payload]), MAX_INBOX_MESSAGES, MAX_INBOX_BYTES],
         this.#store.clock(),
@@ -181,6 +187,14 @@ function remember(names: Set<string>, name: string): void {
     names.delete(oldest);
     return;
   }
+}
+
+/** The name that calls with one key and message share. */
+function callOf(id: string, idempotencyKey: string, payload: Buffer): string {
+  return createHash('sha256')
+    .update(JSON.stringify([id, idempotencyKey]))
+    .update(payload)
+    .digest('hex');
 }
 
 function encode(message: InboxMessage): Buffer {

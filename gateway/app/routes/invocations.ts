@@ -2,6 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { hasEnded as isFinal } from '#scheduler/invocations/types.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import { type Call, type ControlPlane, type HeldInvocation, MAX_ANSWER_BYTES } from '../control.ts';
+import type { ErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { textAnswer } from '../http/answer.ts';
 import { readJson } from '../http/body.ts';
@@ -11,6 +12,7 @@ import { jsonResponse, Responder } from '../invocations/respond.ts';
 import { InvocationSchema } from '../schemas/invocations.ts';
 import { sessionMessageOf } from '../validation/message.ts';
 import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
+import { idempotencyKey } from './invoking.ts';
 
 export const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
 
@@ -20,6 +22,13 @@ const streamHeaders = z.object({
     example: '1763776000000-17',
   }),
   prefer: z.string().max(1024).optional().openapi({ description: '`cancel-on-disconnect`, as for invoking' }),
+});
+
+const messageHeaders = z.object({
+  'idempotency-key': idempotencyKey.openapi({
+    description:
+      'The inferlet receives one message of those with the same key and content within a minute. Without a key, do not repeat a request that failed with `store-unavailable` or `origin-unavailable`: the inferlet may receive the message twice.',
+  }),
 });
 
 /** Routes to watch, message and cancel an invocation. */
@@ -110,6 +119,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       security: SECURITY,
       request: {
         params: idParam,
+        headers: messageHeaders,
         body: {
           required: true,
           content: {
@@ -139,8 +149,13 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
     async (c) => {
       const call = callOf(c, 'invoke');
       const { id } = c.req.valid('param');
+      const key = c.req.valid('header')['idempotency-key'];
       const message = await sessionMessageOf(c.get('body'), settings.limits.messageBytes);
-      if (!(await control.sendMessage(call, id, message))) throw unknownInvocation(id);
+      const isRepeatable = key !== undefined || 'close' in message;
+      const isKnown = await control.sendMessage(call, id, message, key).catch((error: unknown) => {
+        throw isRepeatable ? error : withoutRetry(error);
+      });
+      if (!isKnown) throw unknownInvocation(id);
       return c.json({ accepted: true }, 202);
     },
   );
@@ -214,6 +229,20 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       return jsonResponse(c, invocation, hasEnded(invocation) ? 200 : 202);
     },
   );
+}
+
+/** Errors after which a message may be delivered still. */
+const UNCERTAIN: ReadonlySet<ErrorCode> = new Set(['store-unavailable', 'origin-unavailable']);
+
+/** The error of a message that would be delivered twice if the client repeated it. */
+function withoutRetry(error: unknown): unknown {
+  if (!(error instanceof GatewayError) || !UNCERTAIN.has(error.code)) return error;
+  const { code, message, field, members, headers, cause } = error;
+  return new GatewayError(code, message, {
+    ...{ field, members, cause },
+    hint: 'The function may receive the message still. Send messages with an Idempotency-Key to repeat them.',
+    headers: { ...headers, 'x-should-retry': 'false' },
+  });
 }
 
 async function findInvocation(control: ControlPlane, call: Call, id: string): Promise<HeldInvocation> {

@@ -94,11 +94,13 @@ export function describeInvocations(get: () => Harness): void {
         },
         closed,
       });
-      const post = (body: string) =>
-        h.ask(`/v1/invocations/${id}/messages`, { method: 'POST', body, headers: JSON_TYPE });
+      const post = (body: string, more = {}) =>
+        h.ask(`/v1/invocations/${id}/messages`, { method: 'POST', body, headers: { ...JSON_TYPE, ...more } });
       const accepted = await post('{"text":"hé"}');
       assert.deepEqual([accepted.status, accepted.body], [202, { accepted: true }]);
-      await post('{"base64":"AAEC"}');
+      for (const _ of [1, 2])
+        assert.equal((await post('{"base64":"AAEC"}', { 'idempotency-key': 'bytes' })).status, 202);
+      h.refused(await post('{"text":"a"}', { 'idempotency-key': 'x'.repeat(257) }), 'invalid-input', 'idempotency-key');
       for (const bad of ['{}', '{"text":1}', '{"text":"a","base64":"AA=="}', '{"base64":"!"}', '"x"'])
         h.refused(await post(bad), 'invalid-input', '');
       h.refused(await post('{"text"'), 'malformed-json');
