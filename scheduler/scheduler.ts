@@ -170,7 +170,11 @@ export class Scheduler {
     this.inbox = new Inbox(store, channels);
     this.files = new Files(store, channels);
     this.control = new Control(store, this.#vital, retention);
-    this.withdrawals = new Withdrawals((id, reason) => this.cancel(id, reason), options.onError);
+    this.withdrawals = new Withdrawals(
+      (submission) => this.submit(submission),
+      (id, reason) => this.cancel(id, reason),
+      options.onError,
+    );
     this.questions = new Questions(store, retention);
     this.admission = new Admission(store);
     this.queue = new AdmissionQueue(store, this.admission);

@@ -380,11 +380,11 @@ export class NodeControlPlane implements ControlPlane {
       ...(basis === undefined ? {} : { basis }),
       ...(request.isFollowed === true && submitter.expect(id) && { submitter: submitter.name }),
     };
-    const submitted = await this.#scheduler.submit(submission).catch((error: unknown) => {
+    // Redis may still store a submission that failed. A retry that cannot find its invocation would then make another beside it.
+    const isFindable = idempotencyKey !== undefined && request.hasSingleUseKey !== true;
+    const submitting = isFindable ? this.#scheduler : this.#scheduler.withdrawals;
+    const submitted = await submitting.submit(submission).catch((error: unknown) => {
       submitter.forget(id);
-      // Redis may still store the invocation. Without a key, a retry of the client would then run beside it.
-      if (idempotencyKey === undefined || request.hasSingleUseKey === true)
-        this.#scheduler.withdrawals.failed(id, error);
       if (error instanceof QuotaExceeded) this.#tellLimits(call, error.counted);
       throw error;
     });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA, Harness } from '../testing/http/harness.ts';
@@ -127,8 +128,18 @@ describe('the control plane over HTTP', () => {
     assert.equal(submissions, 1);
   });
 
-  it('lets the origin withdraw a submission that Redis does not answer in time', async () => {
-    const { control, call } = await through(fetch);
+  it('lets the origin withdraw a submission that Redis does not answer in time, with its repeats', async () => {
+    let submissions = 0;
+    let repeat: () => Promise<Response> = assert.fail;
+    // The connection of the second submission breaks while the origin waits for Redis, which answers again once that submission has failed.
+    const { control, call } = await through(async (url, init) => {
+      if (init.method === 'POST') submissions += 1;
+      if (init.method !== 'POST' || submissions !== 2) return fetch(url, init);
+      repeat = () => fetch(url, init);
+      void repeat().finally(() => process.kill(platform.redis.pid!, 'SIGCONT'));
+      await sleep(500);
+      throw new TypeError('the connection broke');
+    });
     const open = async () => {
       const { invocations } = await platform.client().operations.invocations({ status: ['queued', 'running'] });
       return invocations.map(({ id }) => id);
@@ -142,6 +153,8 @@ describe('the control plane over HTTP', () => {
       process.kill(platform.redis.pid!, 'SIGCONT');
     }
     await eventually(() => platform.scheduler.withdrawals.size === 0, 'the withdrawal ends');
+    assert.equal(submissions, 3);
+    assert.equal((await repeat()).status, 503, 'the key leads to no withdrawn invocation');
     assert.deepEqual(await open(), before);
   });
 

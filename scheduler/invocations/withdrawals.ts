@@ -1,11 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Submitted } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
 import type { CancelOutcome } from './control.ts';
+import type { Submission } from './submission.ts';
 
 /** Pause before another cancel of the same invocation. */
 const PAUSE_MS = 1000;
-/** Maximum invocations that are being withdrawn. */
+/** Maximum invocations that are being withdrawn, and maximum single-use keys of withdrawn ones that are remembered. */
 const MAX_WITHDRAWN = 4096;
+/** Time for which a withdrawn invocation's key is remembered: an edge gateway waits 60 s for an answer, then repeats its request for 5 s. */
+const SPENT_MS = 90_000;
 const REASON = 'Redis did not answer the submission in time, and its client was told to send it again.';
 
 /**
@@ -13,16 +17,21 @@ const REASON = 'Redis did not answer the submission in time, and its client was 
  * no ids. The cancels go over the connection of the submissions, behind them.
  */
 export class Withdrawals {
+  readonly #submit: (submission: Submission) => Promise<Submitted>;
   readonly #cancel: (id: string, reason: string) => Promise<CancelOutcome>;
   readonly #onError: ((error: unknown) => void) | undefined;
   readonly #ids = new Set<string>();
+  /** By key: submissions under way, and those of withdrawn invocations. */
+  readonly #keyed = new Map<string, Promise<Submitted>>();
   readonly #stopped = new AbortController();
 
   /** @param cancel throws `store-unavailable` when Redis did not answer. */
   constructor(
+    submit: (submission: Submission) => Promise<Submitted>,
     cancel: (id: string, reason: string) => Promise<CancelOutcome>,
     onError: ((error: unknown) => void) | undefined,
   ) {
+    this.#submit = submit;
     this.#cancel = cancel;
     this.#onError = onError;
   }
@@ -33,11 +42,36 @@ export class Withdrawals {
   }
 
   /**
-   * Cancels an invocation whose submission failed, in the background: now, and again until Redis has answered. Does nothing for an error after
-   * which Redis stores nothing.
+   * Submits an invocation for a request without an idempotency key, or with a single-use one: after an error, no request may find it. When
+   * Redis does not answer, cancels it in the background: now, and again until Redis has answered. Repeats of the request, with its key, share
+   * the submission while it is under way, and its error for `SPENT_MS`: in Redis, the key leads to the cancelled invocation.
    */
-  failed(id: string, error: unknown): void {
-    if (!isUnanswered(error) || error.full) return;
+  async submit(submission: Submission): Promise<Submitted> {
+    const { tenant, idempotencyKey, fingerprint } = submission;
+    if (idempotencyKey === undefined) return this.#submitOrWithdraw(submission);
+    const name = JSON.stringify([tenant, idempotencyKey, fingerprint]);
+    const earlier = this.#keyed.get(name);
+    if (earlier !== undefined) return { ...(await earlier), created: false };
+    const submitted = this.#submitOrWithdraw(submission);
+    this.#keyed.set(name, submitted);
+    const forget = () => void this.#keyed.delete(name);
+    await submitted.then(forget, (error: unknown) => {
+      if (!mayBeStored(error) || this.#keyed.size > MAX_WITHDRAWN) forget();
+      else void sleep(SPENT_MS, undefined, { ref: false, signal: this.#stopped.signal }).then(forget, forget);
+    });
+    return submitted;
+  }
+
+  async #submitOrWithdraw(submission: Submission): Promise<Submitted> {
+    try {
+      return await this.#submit(submission);
+    } catch (error) {
+      if (mayBeStored(error)) this.#withdraw(submission.id);
+      throw error;
+    }
+  }
+
+  #withdraw(id: string): void {
     // An outage begins with the submissions that were on their way. Later ones wait for the connection, and Redis never gets them.
     if (this.#ids.size >= MAX_WITHDRAWN) return;
     this.#ids.add(id);
@@ -72,6 +106,10 @@ export class Withdrawals {
       throw error;
     }
   }
+}
+
+function mayBeStored(error: unknown): boolean {
+  return isUnanswered(error) && !error.full;
 }
 
 function isUnanswered(error: unknown): error is StoreError {
