@@ -41,7 +41,7 @@ describe('a backup', () => {
     [source, target] = await Promise.all([TestRedis.start(), TestRedis.start()]);
     [from, to] = [source.connect(), target.connect()];
     // Otherwise each snapshot waits 5 s for further replicas.
-    await from.config('SET', 'repl-diskless-sync-delay', 0);
+    for (const redis of [from, to]) await redis.config('SET', 'repl-diskless-sync-delay', 0);
     await fill(from);
     const home = path.join(directory, 'old');
     await mkdir(home);
@@ -207,7 +207,7 @@ describe('a backup', () => {
     }
   });
 
-  it('whose restore breaks off lets no machine start on the same Redis, until another restore has ended', async () => {
+  it('whose restore breaks off lets no machine start on the same Redis and no backup be made, until another restore has ended', async () => {
     const home = path.join(directory, 'broken');
     await mkdir(home);
     await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
@@ -216,7 +216,17 @@ describe('a backup', () => {
     const broken = await RestoreMark.begin(new Store(to), 'a restore that dies');
     await broken.set();
     await broken.release();
-    await assert.rejects(claim(), /A restore into this Redis runs or broke off: that of a restore that dies/);
+    const why = /A restore into this Redis runs or broke off: that of a restore that dies/;
+    await assert.rejects(claim(), why);
+    const half = path.join(directory, 'half');
+    const ofAnotherHome = {
+      release: '1',
+      environment: environment(target, 'old'),
+      onProgress: () => undefined,
+      signal,
+    };
+    await assert.rejects(backUp({ ...ofAnotherHome, file: half }), why);
+    assert.equal(existsSync(half), false);
     await restoreInto('broken', { force: true });
     await (await claim()).release();
     const runs = await RestoreMark.begin(new Store(to), 'another');

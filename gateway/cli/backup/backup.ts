@@ -1,9 +1,13 @@
 import { existsSync } from 'node:fs';
 import { type FileHandle, mkdtemp, open, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
+import type { Redis } from 'ioredis';
 import { missingRedisServer } from '#infra/bootstrap/redis-server.js';
 import { type Config, loadConfig } from '#infra/config.ts';
 import { assertRestored } from '#infra/home.ts';
+import { createKeys } from '#scheduler/keys.ts';
+import { PlatformRestoring } from '#scheduler/machines/lease.ts';
+import { holderOf } from '#scheduler/machines/restore-mark.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ARCHIVE_VERSION, ArchiveWriter } from './archive.ts';
 import { keptEntries } from './entries.ts';
@@ -80,6 +84,7 @@ async function write(
   });
   onProgress('Taking a snapshot of Redis');
   await withSnapshot(redis, directory, signal, async (snapshot) => {
+    await assertWhole(snapshot);
     for await (const { header, body } of keptEntries(snapshot, PREFIX)) {
       signal.throwIfAborted();
       await archive.add(header, body);
@@ -99,4 +104,15 @@ async function write(
   }
   await archive.end();
   return { records, files, bytes: archive.bytes };
+}
+
+/** Refuses the records that a restore, of any machine, has left incomplete. */
+async function assertWhole(snapshot: Redis): Promise<void> {
+  const mark = await snapshot.get(createKeys(PREFIX).restoreMark);
+  if (mark === null) return;
+  throw new Failure(new PlatformRestoring(holderOf(mark)).message, {
+    exitCode: EXIT.refused,
+    code: 'restore-runs',
+    advice: 'Wait until the restore has ended. If it broke off, run `pie restore FILE --force` again.',
+  });
 }
