@@ -186,13 +186,20 @@ describe('a backup', () => {
     await to.flushall();
   });
 
-  it('that does not fit onto the disk leaves the platform that is there', {
-    skip: process.getuid?.() !== 0 && 'only root may mount a small disk',
-  }, async () => {
-    const home = path.join(directory, 'narrow');
-    await mkdir(home);
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'none', home]);
+  const disks = { skip: process.getuid?.() !== 0 && 'only root may mount a small disk' };
+  const onSmallDisk = async (name: string, work: (at: string) => Promise<void>) => {
+    const at = path.join(directory, name);
+    await mkdir(at);
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'none', at]);
     try {
+      await work(at);
+    } finally {
+      execFileSync('umount', [at]);
+    }
+  };
+
+  it('that does not fit onto the disk leaves the platform that is there', disks, () =>
+    onSmallDisk('narrow', async (home) => {
       await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
       await mkdir(path.join(home, path.dirname(KV_FILE)), { recursive: true });
       await writeFile(path.join(home, KV_FILE), 'of the platform that is there');
@@ -202,10 +209,26 @@ describe('a backup', () => {
       const needs = (recordBytes: number) => assertRoom(config, to, { recordBytes, fileBytes: 0, memoryBytes: 0 });
       await needs(900_000);
       await refused(() => needs(1_100_000), /It needs 2\.2 MB/);
-    } finally {
-      execFileSync('umount', [home]);
-    }
-  });
+    }),
+  );
+
+  it('whose copy of an index does not fit onto the disk says that the disk is full, and leaves nothing', disks, () =>
+    onSmallDisk('full', async (disk) => {
+      const at = path.join(directory, 'indexed', INDEX);
+      await mkdir(path.dirname(at), { recursive: true });
+      const index = new DatabaseSync(at);
+      index.exec('CREATE TABLE one (bytes); INSERT INTO one VALUES (zeroblob(3000000))');
+      index.close();
+      const request = {
+        release: '1',
+        environment: environment(target, 'indexed'),
+        onProgress: () => undefined,
+        signal,
+      };
+      await assert.rejects(backUp({ ...request, file: path.join(disk, 'backup') }), { code: 'disk-full' });
+      assert.deepEqual(await readdir(disk), []);
+    }),
+  );
 
   it('whose restore breaks off lets no machine start on the same Redis and no backup be made, until another restore has ended', async () => {
     const home = path.join(directory, 'broken');

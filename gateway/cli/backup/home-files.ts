@@ -6,6 +6,8 @@ import type { ArchiveWriter } from './archive.ts';
 import { isKeptFile } from './kept-keys.ts';
 
 const PART_BYTES = 1 << 20;
+/** Result code of SQLite for a full disk. */
+const SQLITE_FULL = 13;
 /** Folders of the home whose files a backup has. */
 const FOLDERS = ['kv', 'indexes'];
 
@@ -35,6 +37,7 @@ async function entriesOf(directory: string): Promise<Dirent[]> {
  * Adds a file of the home as of one moment; returns false when the file was deleted meanwhile. KV files never change, since they are written under
  * another name first. A database is copied including the contents of its write-ahead log.
  * @param scratch folder for the copy of a database
+ * @throws Error with the code `ENOSPC` when the disk of the archive or of `scratch` is full
  */
 export async function addFile(archive: ArchiveWriter, home: string, at: string, scratch: string): Promise<boolean> {
   const file = path.join(home, at);
@@ -51,7 +54,8 @@ export async function addFile(archive: ArchiveWriter, home: string, at: string, 
     return await addBytes(archive, copy, at);
   } catch (error) {
     if (isGone(error) || !(await exists(file))) return false;
-    throw error;
+    if ((error as { errcode?: number }).errcode !== SQLITE_FULL) throw error;
+    throw Object.assign(new Error(`The disk is full: ${file} cannot be copied`, { cause: error }), { code: 'ENOSPC' });
   } finally {
     await rm(copy, { force: true });
   }
