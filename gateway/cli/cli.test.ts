@@ -7,6 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { allCommands, commandsFor } from './commands/index.ts';
 import { EXIT } from './failure.ts';
+import { createProject } from './project/create.ts';
 
 const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
 
@@ -129,6 +130,19 @@ describe('pie new', () => {
     assert.equal(code, EXIT.interrupted);
     assert.deepEqual(readdirSync(aside), []);
     assert.equal(existsSync(path.join(directory, 'hello')), false);
+  });
+
+  it('keeps files of others when it stops', async () => {
+    for (const isNew of [false, true]) {
+      const folder = path.join(directory, isNew ? 'fresh' : 'empty');
+      if (!isNew) mkdirSync(folder);
+      const stopping = new AbortController();
+      const creating = createProject(folder, 'hello', 'completion', stopping.signal);
+      writeFileSync(path.join(folder, 'notes.txt'), 'by another program');
+      stopping.abort();
+      await assert.rejects(creating, { name: 'AbortError' });
+      assert.deepEqual(readdirSync(folder), ['notes.txt']);
+    }
   });
 });
 

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Failure } from '../failure.ts';
@@ -37,18 +37,34 @@ export async function createProject(
   if (existed && readdirSync(folder).length > 0) {
     throw new Failure(`${folder} already exists and is not empty.`, { advice });
   }
+  const written: string[] = [];
   try {
     const tarballs = await vendor(path.join(folder, VENDOR), signal);
     const files = { ...templateFiles(name, template), ...sharedFiles(name, TEMPLATES[template] ?? '', tarballs) };
     for (const [file, text] of Object.entries(files)) {
-      mkdirSync(path.dirname(path.join(folder, file)), { recursive: true });
-      writeFileSync(path.join(folder, file), text);
+      const at = path.join(folder, file);
+      mkdirSync(path.dirname(at), { recursive: true });
+      // Fails when another program has made the file meanwhile.
+      writeFileSync(at, '', { flag: 'wx' });
+      written.push(file);
+      writeFileSync(at, text);
     }
     return [...Object.keys(files), ...Object.values(tarballs).map((file) => `${VENDOR}/${file}`)].sort();
   } catch (error) {
-    if (existed) for (const file of readdirSync(folder)) rmSync(path.join(folder, file), { recursive: true });
-    else rmSync(folder, { recursive: true, force: true });
+    for (const each of [VENDOR, ...written]) rmSync(path.join(folder, each), { recursive: true, force: true });
+    const folders = new Set(written.map((file) => path.dirname(file)).filter((at) => at !== '.'));
+    for (const at of folders) removeIfEmpty(path.join(folder, at));
+    if (!existed) removeIfEmpty(folder);
     throw error;
+  }
+}
+
+/** Other programs may have put files into the folder, or removed it. */
+function removeIfEmpty(folder: string): void {
+  try {
+    rmdirSync(folder);
+  } catch (error) {
+    if (!['ENOTEMPTY', 'EEXIST', 'ENOENT'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
   }
 }
 
