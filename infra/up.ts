@@ -2,7 +2,6 @@
  * The supervisor's program, behind `npm start` and `pie up`: pulls the models, starts every process, deploys the first bundled functions,
  * streams one story as proof, and serves until it receives a signal. It deploys the other bundled functions in the background.
  */
-import net from 'node:net';
 import path from 'node:path';
 import { readArguments } from './arguments.ts';
 import { noteAwaited } from './awaited-functions.ts';
@@ -15,6 +14,7 @@ import { assertRestored, claimHome } from './home.ts';
 import { LIFELINE_VARIABLE } from './lifeline.ts';
 import { claimMachine } from './machine-lease.ts';
 import type { Role } from './machine-settings.ts';
+import { assertPortFree } from './port.ts';
 import { machineProcesses, privateRedis, stopStages } from './processes.ts';
 import { runProgram } from './programs.ts';
 import { ServingMark } from './serving-mark.ts';
@@ -76,6 +76,7 @@ async function main(): Promise<number> {
   });
   const startedAt = performance.now();
   try {
+    // Otherwise the gateway would keep dying.
     if (serves('gateway')) await assertPortFree(config);
     const start = async (children: readonly ChildSpec[]) => {
       await Promise.race([supervisor.start(children), stopped]);
@@ -173,22 +174,6 @@ function report(event: SupervisorEvent, say: (line: string) => void, tell: (even
     return;
   }
   say(`  ${event.name} died (${event.why}); it starts again in ${event.restartInMs} ms`);
-}
-
-/** Fails before any process starts when the port is taken; otherwise the gateway would keep dying. */
-async function assertPortFree(config: Config): Promise<void> {
-  const server = net.createServer();
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) =>
-      reject(
-        new ConfigError(
-          `Port ${config.port} on ${config.host} cannot be used (${error.code}). Set PIE_PORT to a free one.`,
-        ),
-      ),
-    );
-    server.listen(config.port, config.host, resolve);
-  });
-  await new Promise((resolve) => server.close(resolve));
 }
 
 async function streamStory(config: Config, signal: AbortSignal, say: (line: string) => void): Promise<void> {

@@ -9,11 +9,6 @@ export function home(environment: NodeJS.ProcessEnv = process.env): string {
   return path.resolve(environment.PIE_HOME || defaultHome());
 }
 
-/** Port of the platform on this machine. */
-export function port(environment: NodeJS.ProcessEnv = process.env): number {
-  return Number(environment.PIE_PORT || 8787);
-}
-
 /** Cache of compiled components, shared by all clones and homes: `$XDG_CACHE_HOME/pie/components` or `~/.cache/pie/components`. */
 export function componentCache(environment: NodeJS.ProcessEnv = process.env): string {
   return path.join(environment.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'components');

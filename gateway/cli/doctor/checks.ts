@@ -11,10 +11,11 @@ import { PieError } from '../../client/errors.ts';
 import { endpointOf, tryConnect } from '../connect.ts';
 import { credentialsFile, findCredentials } from '../credentials.ts';
 import { toFailure } from '../failure.ts';
-import { home, INSTALLED, pinnedNode, port, ROOT } from '../paths.ts';
+import { home, INSTALLED, pinnedNode, ROOT } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 import { checkCards } from './cards.ts';
 import type { Finding } from './finding.ts';
+import { checkPort } from './port.ts';
 import { checkRedis } from './redis.ts';
 
 const run = promisify(execFile);
@@ -159,21 +160,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
       yield failed('gateway', thrown);
       return;
     }
-    const wanted = port();
-    if (!Number.isInteger(wanted) || wanted < 0 || wanted > 65_535) {
-      const advice = 'Set PIE_PORT to a number from 0 to 65535.';
-      yield { name: 'port', state: 'failed', detail: `PIE_PORT is "${process.env.PIE_PORT}"`, advice };
-      return;
-    }
-    const taken = (await tryConnect({ host: '127.0.0.1', port: wanted }, DEADLINE_MS)) === null;
-    yield taken
-      ? {
-          name: 'port',
-          state: 'failed',
-          detail: `${wanted} is taken by another program`,
-          advice: 'Set PIE_PORT to a free port.',
-        }
-      : { name: 'port', state: 'ok', detail: `${wanted} is free` };
+    yield await guarded(checkPort);
     return;
   }
   const problem = await tryConnect(endpointOf(new URL(credentials.url)), DEADLINE_MS);

@@ -1,0 +1,14 @@
+import { loadConfig } from '#infra/config.ts';
+import { assertPortFree } from '#infra/port.ts';
+import type { Finding } from './finding.ts';
+
+/**
+ * Checks that the gateway of the configuration can listen.
+ *
+ * @throws ConfigError when it cannot, or the configuration is wrong
+ */
+export async function checkPort(environment: NodeJS.ProcessEnv = process.env): Promise<Finding> {
+  const config = loadConfig(environment);
+  await assertPortFree(config);
+  return { name: 'port', state: 'ok', detail: `${config.port} on ${config.host} is free` };
+}

@@ -1,0 +1,15 @@
+import net from 'node:net';
+import type { Config } from './config.ts';
+import { ConfigError } from './config-error.ts';
+
+/** Listens for a moment as the gateway will. Throws {@link ConfigError} when that fails, for example because the port is taken. */
+export async function assertPortFree({ host, port }: Pick<Config, 'host' | 'port'>): Promise<void> {
+  const server = net.createServer();
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) =>
+      reject(new ConfigError(`Port ${port} on ${host} cannot be used (${error.code}). Set PIE_PORT to a free one.`)),
+    );
+    server.listen(port, host, resolve);
+  });
+  await new Promise((resolve) => server.close(resolve));
+}
