@@ -59,8 +59,12 @@ function capabilityOf(arch: string): number {
   throw new MissingCompilerError(`"${arch}" is not an architecture of this backend. These are: ${known.join(', ')}.`);
 }
 
-/** @param arch one of {@link ARCHITECTURES} */
-export function cardCompiler(arch: string): Compiler {
+/**
+ * @param arch one of {@link ARCHITECTURES}
+ * @param checkOnly true if only errors and warnings count: card code is not optimised, and host code beside it, which nvcc reads with it, gets
+ * no object
+ */
+export function cardCompiler(arch: string, checkOnly = false): Compiler {
   const program = findNvcc();
   if (program === undefined) throw new MissingCompilerError(HOW_TO_GET_NVCC);
   const version = says(program, ['--version']);
@@ -78,7 +82,7 @@ export function cardCompiler(arch: string): Compiler {
   return {
     program,
     version,
-    compile: ['-x', 'cu', target, ...common],
+    compile: ['-x', 'cu', target, ...(checkOnly ? ['-cubin', '-Xcicc', '-O0', '-Xptxas', '-O0'] : []), ...common],
     compileHost: ['-x', 'c++', '-DPIE_CUDA', ...common],
     without: () => [],
     link: [target, '-cudart', 'static', '-ldl', '-lpthread'],
