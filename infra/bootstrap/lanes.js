@@ -46,12 +46,15 @@ export async function runLanes(root, node, step) {
  * @param {string} root
  * @param {string} node
  * @param {import('./steps.js').Step} step
- * @param {number | 'inherit'} [output]
+ * @param {number} [output]
  * @returns {Promise<Result>}
  */
-async function runOne(root, node, { minutes, args, files = [] }, output) {
+async function runOne(root, node, { minutes, args, files = [], background }, output) {
   const from = performance.now();
-  const result = await runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000), output);
+  const result = await runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000), {
+    output,
+    background,
+  });
   return { ...result, seconds: Math.round((performance.now() - from) / 1000) };
 }
 

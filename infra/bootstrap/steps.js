@@ -8,6 +8,7 @@
  * @property {readonly string[]} args arguments of Node; for tests without the patterns
  * @property {readonly string[]} [files] patterns of test files
  * @property {readonly Step[]} [beside] first steps of the lanes that run at the same time; their output follows that of this one
+ * @property {boolean} [background] true if the step yields the cores to the steps beside it
  * @property {Step} [next] the step that follows this one in its lane if this one passes
  */
 
@@ -76,6 +77,9 @@ const OWN_PROCESS = {
   images: 'service',
   pool: 'launcher|pool',
 };
+
+/** Tests of `gpu-host/backends/cuda` that compile native code, or compute with it for a minute. */
+const COMPILED = 'native|native-card|parity';
 
 /** Tests that share a process, which loads their sources once: that takes longer than most of these tests. */
 const LIGHT = [
@@ -169,7 +173,8 @@ const ATTACKS_AND_FAULTS = {
 };
 
 /**
- * All steps, in their order. Steps beside each other are at most four processes with tests, and take about the same time.
+ * All steps, in their order. Steps beside each other are at most four processes with tests, without those in the background, and take about
+ * the same time.
  * @type {readonly Step[]}
  */
 export const STEPS = [
@@ -182,11 +187,10 @@ export const STEPS = [
       { title: 'Lint', minutes: 5, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
       pulled('stories15m', pulled('minimind2-small')),
       {
-        // These tests compile on all cores for a minute, so no test with a short deadline runs beside them.
-        title: 'Native code',
-        minutes: LONGER * 8,
-        args: tests(1),
-        files: ['gpu-host/backends/cuda/native*.test.ts'],
+        // Tests of rooms load it. It compiles on all cores for a minute, so no test with a short deadline runs beside it.
+        title: 'CUDA backend for this CPU',
+        minutes: 8,
+        args: ['gpu-host/backends/cuda/build.ts', '--emulate', '--quiet'],
       },
     ],
   },
@@ -203,7 +207,9 @@ export const STEPS = [
       'gateway/cli/dev/*.test.ts',
       'gateway/local/*.test.ts',
       'gpu-host/*.test.ts',
-      'gpu-host/backends/cuda/**/!(native*).test.ts',
+      `gpu-host/backends/cuda/!(${COMPILED}).test.ts`,
+      'gpu-host/backends/cuda/card/!(harness).test.ts',
+      'gpu-host/backends/cuda/native/**/*.test.ts',
       `gpu-host/backends/onnx/@(${OWN_PROCESS.onnx}).test.ts`,
       `gpu-host/models/@(${OWN_PROCESS.models}).test.ts`,
       'gpu-host/models/sources/*.test.ts',
@@ -232,6 +238,14 @@ export const STEPS = [
         args: SHARED,
         files: LIGHT_RUNTIME,
       },
+      {
+        // They compile and compute for minutes, and wait for nothing: they take the time that the lanes beside them wait.
+        title: 'Native code',
+        minutes: LONGER * 25,
+        args: tests(1),
+        files: [`gpu-host/backends/cuda/@(${COMPILED}).test.ts`, 'gpu-host/backends/cuda/card/harness.test.ts'],
+        background: true,
+      },
     ],
   },
   {
@@ -246,7 +260,8 @@ export const STEPS = [
   {
     title: 'Tests of the whole',
     minutes: LONGER * 18,
-    args: tests(3),
+    // They wait for leases, restarts and signals nearly half of their time.
+    args: tests(4),
     files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${PLAIN}).test.ts`],
   },
 ];
