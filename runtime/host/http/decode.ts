@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { pipeline, Readable, type Transform } from 'node:stream';
+import { pipeline, Readable, Transform } from 'node:stream';
 import { constants, createGunzip, createInflate, createInflateRaw } from 'node:zlib';
 
 /** Maximum decoders for one body: each needs memory for a window. */
@@ -20,18 +20,36 @@ const DECODERS = new Map<string, (source: Readable) => Readable>([
   ['deflate', (source) => Readable.from(inflate(source), { objectMode: false, highWaterMark: READ_AHEAD_BYTES })],
 ]);
 
+/** The error of a body of which a decoder would take too many bytes. */
+export class EncodedTooLong extends Error {}
+
 /**
  * The decoded body of a response; the response itself when it has no encoding or an unknown one. Errors surface at the next read.
  * Destroying either stream ends both.
+ *
+ * @param maxEncodedBytes bound on the bytes that each decoder takes, since endless ones may decode to nothing
  */
-export function decoded(response: IncomingMessage): Readable {
+export function decoded(response: IncomingMessage, maxEncodedBytes: number): Readable {
   const names = (response.headers['content-encoding'] ?? '')
     .split(',')
     .map((name) => name.trim().toLowerCase())
     .filter((name) => name !== '' && name !== 'identity');
   const decoders = names.map((name) => DECODERS.get(name)).filter((decoder) => decoder !== undefined);
   if (decoders.length !== names.length || decoders.length > MAX_ENCODINGS) return response;
-  return decoders.reduceRight<Readable>((source, decoder) => decoder(source), response);
+  return decoders.reduceRight<Readable>((source, decoder) => decoder(through(source, upTo(maxEncodedBytes))), response);
+}
+
+/** Passes bytes on, one piece at a time, and fails past the bound. */
+function upTo(maxBytes: number): Transform {
+  let bytes = 0;
+  return new Transform({
+    highWaterMark: 1,
+    transform(piece: Buffer, _encoding, done) {
+      bytes += piece.length;
+      if (bytes > maxBytes) done(new EncodedTooLong());
+      else done(null, piece);
+    },
+  });
 }
 
 const through = (source: Readable, decoder: Transform): Readable => pipeline(source, decoder, () => undefined);

@@ -9,11 +9,13 @@ import type { Droppable } from '../holdings.ts';
 import type { Inferlet } from '../inferlet.ts';
 import { SourceReader } from '../source-reader.ts';
 import type { HttpClient } from './client.ts';
-import { decoded } from './decode.ts';
+import { decoded, EncodedTooLong } from './decode.ts';
 import { type Hop, parseRequest, redirected } from './request.ts';
 
 const DEFAULT_TIMEOUT_MS = 30_000;
 const MAX_BODY_BYTES = 32 * 2 ** 20;
+/** Bound on the bytes that a decoder of a body takes. Real encoders add far less than this to bytes that they cannot compress. */
+const MAX_ENCODED_BYTES = 2 * MAX_BODY_BYTES;
 const MAX_PIECE_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 64 * 1024;
 const MAX_TIMER_MS = 2 ** 31 - 1;
@@ -118,7 +120,7 @@ export class Exchange implements Droppable {
     if (request.writableFinished) this.#sent();
     else request.once('finish', () => this.#sent());
     const bodiless = hop.method === 'HEAD' || status === 204 || status === 304;
-    const body: Readable = bodiless ? response : decoded(response);
+    const body: Readable = bodiless ? response : decoded(response, MAX_ENCODED_BYTES);
     // Ignore stream errors here: the next read reports them.
     for (const stream of [response, body]) stream.on('error', () => undefined);
     this.#body = body[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
@@ -191,6 +193,7 @@ function headersOf(raw: readonly string[]): Header[] {
 
 function failureOf(error: unknown, url: URL): HandlerError {
   if (error instanceof RefusedAddress) return handlerError('unsupported', error.message);
+  if (error instanceof EncodedTooLong) return TOO_LONG;
   const { code, message } =
     error instanceof Error ? (error as NodeJS.ErrnoException) : { code: undefined, message: String(error) };
   return handlerError('unavailable', `${url.host} cannot be reached, or broke off: ${code ?? message}`);
