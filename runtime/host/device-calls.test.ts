@@ -183,6 +183,27 @@ describe('calls from an inferlet to a GPU host', () => {
       assert.ok(embed.length > 0 && embed.every(Number.isFinite));
     });
 
+    it('are refused once the tokens of the invocation are used up, as are further inputs', async () => {
+      const guest = inferlet({ tokens: 100 });
+      const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 203));
+      const calls = () => guest.queue.device?.callsOn(guest.queue.id);
+      const embed = (from: number) =>
+        guest.call('input-text', 'embed-text', guest.queue, text(101), count(101), embeds.slice(from, from + 101));
+      embed(0);
+      const before = calls();
+      embed(101);
+      assert.equal(calls(), before, 'the refused call does not reach the device');
+      assert.equal(guest.inferlet.inputTokens, 101);
+      const states = embeds.slice(202);
+      guest.call('forward', 'forward', guest.queue, u32(), embeds.slice(101, 202), u32(), states, undefined);
+      assert.equal(await failure(guest.queue.synchronize()), 'limit-exceeded');
+      assert.equal(await failure(guest.queue.synchronize()), 'ok');
+      assert.equal(
+        await failure(guest.call<Promise<Outcome<number>>>('output-text', 'entropy', guest.queue, states[0] ?? 0)),
+        'limit-exceeded',
+      );
+    });
+
     it('are refused where the model does not offer them', async () => {
       const { summary } = inferlet().queue.model ?? {};
       assert.ok(summary);

@@ -5,14 +5,17 @@ import type { DeviceQueue } from './queue.ts';
 export const inputText = {
   'embed-text': (
     inferlet: Inferlet,
-    { device, id }: DeviceQueue,
+    queue: DeviceQueue,
     tokens: Uint32Array,
     positions: Uint32Array,
     embeds: Uint32Array,
   ): void => {
-    // `refuseTokens` ends an inferlet that exceeds its quota.
-    if (inferlet.tokens.quotaLeft < tokens.length && inferlet.refuseTokens(tokens.length)) return;
+    const refused = inferlet.refuseTokens(tokens.length);
+    if (refused) {
+      queue.fail(refused);
+      return;
+    }
     inferlet.count(tokens.length, 0);
-    device?.send(id, { op: 'embed-text', tokens, positions, embeds });
+    queue.device?.send(queue.id, { op: 'embed-text', tokens, positions, embeds });
   },
 };

@@ -14,7 +14,7 @@ export class DeviceQueue {
   readonly name: string;
   /** Number of holders: the inferlet's handle, and resources that use the queue for longer than one call. */
   #holders = 1;
-  /** An error that `settle` took from the device; the inferlet's next `synchronize` reports it. */
+  /** An error that `settle` took from the device, or of a call that was not sent; the inferlet's next `synchronize` reports it. */
   #failure: HandlerError | null = null;
 
   constructor(inferlet: Inferlet, name: string) {
@@ -47,13 +47,18 @@ export class DeviceQueue {
     return err(handlerError('unsupported', `${this.name} does not offer ${trait}; ask runtime.model-traits`));
   }
 
+  /** Keeps the error of a call without a result that is not sent to the device. Later calls that depend on it fail there, too. */
+  fail(error: HandlerError): void {
+    this.#failure ??= error;
+  }
+
   /** `synchronize` for the inferlet: returns the first error since the last `synchronize`. */
   async synchronize(): Promise<Outcome<undefined>> {
     if (!this.device) return this.refusal();
     const failure = this.#failure;
     this.#failure = null;
     const outcome = await this.device.synchronize(this.id);
-    return failure && outcome.tag === 'ok' ? err(failure) : outcome;
+    return failure ? err(failure) : outcome;
   }
 
   /** Completes after all earlier calls, like `synchronize`, but keeps the error for the inferlet's next `synchronize`. */
