@@ -36,6 +36,16 @@ test('next returns all tokens received so far, then waits', async () => {
   assert.deepEqual(sent, ['over'], 'a finished run is not stopped');
 });
 
+test('discarded tokens are not handed out, and are reported once', async () => {
+  const { run } = makeRun();
+  run.settle(tokens([1]));
+  await run.next();
+  run.settle(tokens([2, 3]));
+  assert.deepEqual([run.discard(), run.discard()], [2, 0]);
+  run.settle(tokens([4], 'stopped'));
+  assert.deepEqual(await run.next(), { tag: 'ok', val: { tokens: Uint32Array.of(4), finished: 'stopped' } });
+});
+
 test('tokens are handed over before the error that ended the run', async () => {
   const { run, sent } = makeRun();
   run.settle(tokens([1, 2]));

@@ -12,6 +12,8 @@ export interface RunHandle {
   stop(): void;
   /** Asks the device to hand over tokens in even slices, for a client that reads their text as it comes. */
   piped(): void;
+  /** Discards the tokens that have come and were not handed out. Returns their number. */
+  discard(): number;
 }
 
 interface RunWire {
@@ -61,6 +63,12 @@ export class RemoteRun implements RunHandle, Pending {
     if (!this.#stopped && !this.#finished && !this.#error) this.#wire.piped();
   }
 
+  discard(): number {
+    const { length } = this.#tokens;
+    this.#tokens = [];
+    return length;
+  }
+
   settle(result: DecodedResult): boolean {
     if (result.kind === 'run') {
       for (const token of result.value.tokens) this.#tokens.push(token);
@@ -108,5 +116,5 @@ export class RemoteRun implements RunHandle, Pending {
 
 /** A run that never started. */
 export function failedRun(error: HandlerError): RunHandle {
-  return { next: () => Promise.resolve(err(error)), stop: () => {}, piped: () => {} };
+  return { next: () => Promise.resolve(err(error)), stop: () => {}, piped: () => {}, discard: () => 0 };
 }

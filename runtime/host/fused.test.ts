@@ -51,6 +51,32 @@ test('a fused run keeps its queue open until the run is dropped', async (t) => {
   await guest.end();
 });
 
+test('decoded tokens count when the inferlet does not read them', async (t) => {
+  const connection = await connected(t);
+  const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
+  const decoded = async (end: (guest: TestInferlet, run: RunResource) => unknown) => {
+    const guest = new TestInferlet(connection, { model: { tokenizer }, tokens: 100 });
+    const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
+    const request = { token: 1, position: 0, pages, maxTokens: 64, sampler, stopTokens: new Uint32Array(0) };
+    const run = guest.call<RunResource>('fused', '[constructor]run', guest.queue, request);
+    value(await guest.queue.settle());
+    await end(guest, run);
+    assert.deepEqual([guest.inferlet.inputTokens, guest.inferlet.outputTokens], [64, 64]);
+    const another = await guest.call<RunResource>('fused', '[constructor]run', guest.queue, request).next();
+    assert.equal(another.tag === 'err' && another.val.tag, 'limit-exceeded');
+    await guest.end();
+  };
+  const drop = (guest: TestInferlet, run: RunResource): void => guest.call('fused', '[resource-drop]run', run);
+  await decoded(drop);
+  await decoded((guest) => guest.end());
+  await decoded(async (guest, run) => {
+    const pipe = { before: new Uint32Array(0), held: '', stops: [] };
+    const piped = guest.call<Promise<Outcome<Piped>>>('fused', '[method]run.pipe', run, pipe);
+    drop(guest, run);
+    await piped;
+  });
+});
+
 test('a fused run cut short by the quota continues after a new allowance, or ends with limit-exceeded', async (t) => {
   const connection = await connected(t);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
@@ -280,6 +306,23 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
   const refused = await poor.pipe(run);
   assert.match(refused.tag === 'err' ? `${refused.val.val}` : 'ok', /^quota tokens: /);
 
+  let isFull = true;
+  const ahead = begin({
+    get pendingBytes() {
+      return isFull ? 2 ** 20 : 0;
+    },
+    // The device decodes all tokens while the text before the stop string waits for room.
+    flushed: async () => {
+      value(await ahead.guest.queue.settle());
+      isFull = false;
+      return true;
+    },
+  });
+  const early = ahead.start();
+  assert.equal(value(await ahead.pipe(early, [textOf(tokens).charAt(1)])).tokens.length, 1);
+  ahead.guest.call('fused', '[resource-drop]run', early);
+  assert.equal(ahead.guest.inferlet.outputTokens, 1, 'tokens decoded after the stop string are not charged');
+
   let waitingBytes = 2 ** 20;
   const flushed = async () => {
     await new Promise(setImmediate);
@@ -300,5 +343,5 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
   assert.equal(value(await gone.pipe(unheard)).text, '', 'no text was sent');
   const why = await gone.pipe(unheard);
   assert.equal(why.tag === 'err' ? why.val.tag : 'ok', 'closed');
-  for (const { guest } of [free, stopped, ended, twice, cancelled, poor, held, gone]) await guest.end();
+  for (const { guest } of [free, stopped, ended, twice, cancelled, poor, ahead, held, gone]) await guest.end();
 });

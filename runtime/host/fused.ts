@@ -41,6 +41,8 @@ export class RunResource {
   readonly #counts: boolean;
   #stopped = false;
   #dropped = false;
+  /** True after a pipe's stop string: tokens decoded after it are not charged. */
+  #foundStop = false;
   /** True while a `next` or `pipe` is unanswered. */
   #isBusy = false;
   #unchargedMs = 0;
@@ -55,6 +57,7 @@ export class RunResource {
     this.#refusal = refused ? err(refused) : queue.device ? null : queue.refusal();
     this.#step = this.#refusal || !this.#counts ? undefined : inferlet.hooks.steps?.begin(queue, 1, true);
     this.#handle = this.#refusal || 'next' in source ? null : this.#begin(source);
+    inferlet.runs.add(this);
     if (!('next' in source)) return;
     if (this.#refusal) source.stop();
     else this.#handle = source;
@@ -104,6 +107,7 @@ export class RunResource {
       this.#end();
       if (pipe.tokens.length === 0) return err(error);
       this.stop();
+      this.#discard();
       this.#handle = null;
       this.#refusal = err(error);
       return piped();
@@ -111,20 +115,23 @@ export class RunResource {
     for (;;) {
       const outcome = (await this.#handle?.next()) ?? (this.#refusal as Outcome<RunChunk>);
       if (outcome.tag === 'err') return failed(outcome.val);
-      if (this.#dropped) return failed(handlerError('closed', 'the run was dropped'));
       const { tokens, finished } = outcome.val;
+      if (this.#dropped) {
+        this.#count(tokens.length);
+        return failed(handlerError('closed', 'the run was dropped'));
+      }
       const before = pipe.tokens.length;
       const from = performance.now();
       const pushed = pipe.push(tokens, finished === 'stop-token');
       const text = pushed.tag === 'ok' ? pushed.val : '';
+      this.#foundStop ||= pipe.stop !== undefined;
       const sending = text === '' ? null : this.#send(pipe.messages(text));
       this.#chargePipe(performance.now() - from);
       const unsent = pushed.tag === 'err' ? pushed.val : await sending;
       if (!unsent) pipe.sent += text;
       const count = pipe.tokens.length - before;
       if (pipe.stop !== undefined) {
-        if (this.#counts) this.#inferlet.count(count, count);
-        this.#step?.took(count);
+        this.#count(count);
         this.#end();
         this.stop();
         return unsent ? failed(unsent) : piped();
@@ -144,6 +151,8 @@ export class RunResource {
   drop(): void {
     if (this.#dropped) return;
     this.#dropped = true;
+    this.#inferlet.runs.delete(this);
+    this.#discard();
     this.#end();
     this.stop();
     this.#queue.release();
@@ -176,14 +185,24 @@ export class RunResource {
   /** Counts a chunk's tokens. Returns the chunk that the inferlet gets. */
   #took(chunk: RunChunk): RunChunk {
     const { tokens, finished } = chunk;
-    if (this.#counts) this.#inferlet.count(tokens.length, tokens.length);
-    this.#step?.took(tokens.length);
+    this.#count(tokens.length);
     const rest = this.#rest;
     if (rest && finished === 'max-tokens') return this.#atCap(rest, tokens);
     if (this.#inferlet.refuseTokens(0)) this.stop();
     if (finished !== undefined) this.#end();
     else if (rest) this.#rest = after(rest, tokens);
     return chunk;
+  }
+
+  #count(tokens: number): void {
+    if (this.#counts) this.#inferlet.count(tokens, tokens);
+    this.#step?.took(tokens);
+  }
+
+  /** Counts the tokens that the device has decoded and that the inferlet will not read. */
+  #discard(): void {
+    const tokens = this.#handle?.discard() ?? 0;
+    if (tokens > 0 && !this.#foundStop) this.#count(tokens);
   }
 
   /** Starts the run on the device, for as many tokens as the quota has room for. */

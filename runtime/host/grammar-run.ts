@@ -89,6 +89,11 @@ export class GrammarRun implements RunHandle {
   /** A pipe changes nothing: the runtime asks for each token itself. */
   piped(): void {}
 
+  /** No token comes before a `next` asks for it. */
+  discard(): number {
+    return 0;
+  }
+
   stop(): void {
     this.#stopped = true;
     if (!this.#isDecoding) this.#release();

@@ -22,7 +22,7 @@ import { type InferletHooks, NO_HOOKS } from '../lifecycle/waiting.ts';
 import type { TextUser } from '../texts/service.ts';
 import { Account, type CallAccount } from '../workers/account.ts';
 import { FileTransfers } from './file-exchange.ts';
-import { Holdings } from './holdings.ts';
+import { type Droppable, Holdings } from './holdings.ts';
 import { takenBytes } from './inferlet-bytes.ts';
 import { Interruptions } from './interruptions.ts';
 import type { InvocationServices } from './invocation-services.ts';
@@ -155,6 +155,8 @@ export class Inferlet {
   readonly files = new Holdings(MAX_FILES, 'files');
   readonly exchanges = new Holdings(MAX_EXCHANGES, 'requests');
   readonly subscriptions = new Holdings(MAX_SUBSCRIPTIONS, 'subscriptions');
+  /** Runs that the inferlet has not dropped. */
+  readonly runs = new Set<Droppable>();
   /** Runs whose text is piped to the client. */
   readonly pipes = new Holdings(MAX_PIPES, 'runs that are piped');
   /** Waits for messages of queues. */
@@ -391,6 +393,7 @@ export class Inferlet {
 
   async #release(): Promise<void> {
     this.stop(handlerError('terminated', 'the invocation has ended'));
+    for (const run of [...this.runs]) run.drop();
     // Closing the devices frees files and their locks.
     this.matchers.dropAll();
     this.grammars.dropAll();
