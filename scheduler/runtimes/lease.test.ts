@@ -70,7 +70,27 @@ describe('the lease of a runtime', () => {
     answered.resolve();
     await setImmediate();
     await vital.ping();
+    await lease.describe({ slots: 2 });
     assert.deepEqual(await scheduler.runtimes.list(), []);
+  });
+
+  test('a runtime that was declared dead learns of it when its description changes', async () => {
+    // No renewal comes during the test.
+    scheduler = openTestScheduler(redis);
+    const lease = await scheduler.runtimes.acquire({ name: 'frozen', slots: 1 });
+    try {
+      let losses = 0;
+      lease.onLost(() => losses++);
+      for (const deaths of [1, 2]) {
+        await scheduler.runtimes.recover(lease.id);
+        await Promise.all([lease.describe({ pace: deaths }), lease.describe({ slots: 2 })]);
+        assert.equal(losses, deaths);
+        const registered = (await scheduler.runtimes.alive()).map(({ id, pace, slots }) => ({ id, pace, slots }));
+        assert.deepEqual(registered, [{ id: lease.id, pace: deaths, slots: 2 }]);
+      }
+    } finally {
+      await lease.release();
+    }
   });
 
   test('a renewal that fails is reported once, and renewals go on', async () => {

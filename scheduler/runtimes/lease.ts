@@ -25,6 +25,8 @@ export class RuntimeLease {
   /** Length of the lease without renewal. */
   readonly lengthMs: number;
   readonly #lost = new Set<() => void>();
+  /** Number of deaths of which the listeners have learned: calls that were under way at one death all report it. */
+  #deaths = 0;
   #timer: NodeJS.Timeout | undefined;
   #load: () => RuntimeLoad = () => ({ running: 0 });
   #released = false;
@@ -60,7 +62,7 @@ export class RuntimeLease {
 
   /** Registers the runtime and starts to renew its lease. */
   async start(): Promise<void> {
-    await this.#register();
+    await this.#register('new');
     this.#store.redis.on('ready', this.#storeAgain);
     this.#schedule();
   }
@@ -69,7 +71,7 @@ export class RuntimeLease {
   async describe(more: Omit<Partial<RuntimeDescription>, 'name'>): Promise<void> {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
     this.#revision += 1;
-    await this.#register();
+    await this.#update();
   }
 
   /** Time at which Redis last answered a renewal, on the clock of `performance.now`. */
@@ -108,11 +110,11 @@ export class RuntimeLease {
 
   async #renew(): Promise<void> {
     try {
+      const deaths = this.#deaths;
       const isRegistered = await this.#prolong(JSON.stringify(this.#load()));
       this.#answeredAt = performance.now();
-      if (this.#released) return;
-      if (!isRegistered) for (const listener of [...this.#lost]) listener();
-      if (!isRegistered || this.#storedRevision < this.#revision) await this.#register();
+      if (!isRegistered) await this.#rejoin(deaths);
+      else if (!this.#released && this.#storedRevision < this.#revision) await this.#update();
       this.#reported = '';
     } catch (cause) {
       // The next renewal tries again. While Redis is away, no reaper can declare this runtime dead.
@@ -147,18 +149,35 @@ export class RuntimeLease {
     return (await this.#store.script(RENEW, [keys.runtimes, alive], [this.id, this.lengthMs, load])) === 1;
   }
 
-  async #register(): Promise<void> {
+  async #update(): Promise<void> {
+    const deaths = this.#deaths;
+    if (!(await this.#register('update'))) await this.#rejoin(deaths);
+  }
+
+  /** @param deaths their number before the call that found this runtime not registered */
+  async #rejoin(deaths: number): Promise<void> {
+    if (this.#released) return;
+    if (deaths < this.#deaths) return this.#update();
+    this.#deaths += 1;
+    for (const listener of [...this.#lost]) listener();
+    await this.#register('new');
+  }
+
+  /** False for an update of a runtime that is not registered any more. */
+  async #register(as: 'new' | 'update'): Promise<boolean> {
     const { keys, clock } = this.#store;
     const revision = this.#revision;
     const own = [this.id, this.lengthMs, JSON.stringify(this.#load()), this.#description];
-    const args = [...own, keys.prefix, clock()];
+    const args = [...own, keys.prefix, clock(), as];
     try {
-      await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
+      const reply = await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
+      if (reply !== 1) return false;
     } finally {
       // The answer to an earlier renewal may have come meanwhile.
       this.#storedLoad = undefined;
     }
     this.#storedRevision = Math.max(this.#storedRevision, revision);
+    return true;
   }
 }
 

@@ -96,7 +96,7 @@ export class Runtimes {
    * Recovers all invocations of a dead runtime. Three kinds go back to their places in the queue, in a new epoch: restartable ones, those that had
    * not begun, and those whose attempt had not reached the runtime. The others end with `runtime-lost`, as does every child, because a child
    * belongs to one attempt. Several processes may recover the same runtime at once. A runtime that was slow rather than dead can write nothing
-   * more, and learns of the recovery when it renews its lease.
+   * more, and learns of the recovery when it renews its lease or changes its description.
    *
    * @param onlyDead true to leave a runtime alone whose lease holds: since it was found dead, it has renewed the lease, or another process has
    *   recovered it and it has registered again.

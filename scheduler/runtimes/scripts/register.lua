@@ -1,6 +1,6 @@
 --[[
-  Registers a runtime, or updates its description; its lease begins anew. Changes the platform's capacity by what it offers now,
-  and admits what fits.
+  Registers a runtime, or updates its description unless the runtime has been declared dead; its lease begins anew. Changes the platform's
+  capacity by what it offers now, and admits what fits.
 
   KEYS[1] registered runtimes (hash)
   KEYS[2] the runtime's alive key
@@ -10,11 +10,15 @@
   ARGV[4] its description, as JSON text
   ARGV[5] prefix of every key
   ARGV[6] now, ms
+  ARGV[7] 'new' or 'update'
 
-  Returns 1.
+  Returns 1; 0 for an update of a runtime that is not registered (any more).
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../admission/scripts/include/admission.lua"
+if ARGV[7] == 'update' and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[4])
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
 local a = openAdmission(ARGV[5], ARGV[6])
