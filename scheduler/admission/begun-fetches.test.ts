@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import type { AttemptOutcome } from '../invocations/types.ts';
 import type { Scheduler } from '../scheduler.ts';
@@ -259,26 +260,31 @@ describe('attempts that begin with the fetch of their jobs', () => {
     stream().pause();
     const id = await submit(scheduler);
     await reaches(scheduler, id, 'running');
-    const paused = worker.pause(true);
+    const held = worker.pause(true).then(() => worker.running);
     most.begins = 0;
     fetching.disconnect();
     stream().destroy();
     await once(fetching, 'end');
+    // A store that finds the connection ended gives up the fetch.
+    await setImmediate();
     await fetching.connect();
-    await eventually(() => runs.has(id), 'the runtime has the job');
+    assert.equal(await held, 1, 'the pause waits for the repeated fetch');
+    await eventually(() => runs.has(id), 'the attempt runs');
     const outcome = runs.get(id)?.begun;
     assert.ok(outcome && 'epoch' in outcome && outcome.attempt === 1);
     runs.get(id)?.finish();
     await reaches(scheduler, id, 'succeeded');
-    await paused;
     await close();
   });
 
-  test('a pause resolves once the runtime has the jobs of its present fetch', async () => {
-    const { scheduler, worker, runs, stream, close } = await start();
+  test('a pause, also one that failed before, resolves once the runtime has the jobs of its present fetch', async () => {
+    const { scheduler, worker, runs, stream, vital, close } = await start();
     stream().pause();
     const id = await submit(scheduler);
     await reaches(scheduler, id, 'running');
+    vital.disconnect();
+    await assert.rejects(worker.pause(true), { code: 'store-unavailable' });
+    await vital.connect();
     const held = worker.pause(true).then(() => worker.running);
     await eventually(async () => (await scheduler.runtimes.list())[0]?.accepting === false, 'Redis has the pause');
     stream().resume();

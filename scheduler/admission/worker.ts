@@ -80,6 +80,8 @@ export class AdmissionWorker {
   readonly #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
   #paused = false;
+  /** The last change of `#paused`, under way or in effect; undefined after it has failed. */
+  #change: Promise<void> | undefined = Promise.resolve();
   #onSettled: (() => void) | undefined;
   #auditTimer: NodeJS.Timeout | undefined;
   /** Intervals that pass before the next search, unless a job comes or goes. */
@@ -120,13 +122,24 @@ export class AdmissionWorker {
     await this.#options.admission.admit();
   }
 
-  /** Takes no jobs while paused. Running invocations go on, and new ones wait in the queue. Resolves once no fetch can take more. */
+  /**
+   * Takes no jobs while paused. Running invocations go on, and new ones wait in the queue. Resolves once no fetch can take more. After a failure,
+   * the next call tries again.
+   */
   async pause(paused: boolean): Promise<void> {
-    if (this.#paused === paused) return;
+    if (this.#paused !== paused) this.#change = undefined;
     this.#paused = paused;
     if (this.#state !== 'started') return;
-    const described = paused ? this.#endFetch() : this.#options.lease.describe({ accepting: true });
-    await described.finally(() => this.#pump());
+    this.#change ??= paused ? this.#endFetches() : this.#options.lease.describe({ accepting: true });
+    const change = this.#change;
+    try {
+      await change;
+    } catch (error) {
+      if (this.#change === change) this.#change = undefined;
+      throw error;
+    } finally {
+      this.#pump();
+    }
   }
 
   /** Reports the peak of a run that did not end its invocation, from which admission learns what the version's next run will hold. */
@@ -201,6 +214,12 @@ export class AdmissionWorker {
     if (!this.#fetching) return;
     await this.#fetcher.wake();
     await (mostMs === undefined ? this.#fetching : within(this.#fetching, Math.max(mostMs, FETCH_GRACE_MS)));
+  }
+
+  /** Ends the present fetch and, after its failure, its repetitions: Redis may have handed over jobs under its token. */
+  async #endFetches(): Promise<void> {
+    do await this.#endFetch();
+    while (this.#state === 'started' && this.#paused && this.#fetcher.unanswered !== null);
   }
 
   /** Runs fetched jobs. Before the next fetch, gives back those that this runtime may no longer run. */
