@@ -97,7 +97,7 @@ export class Schedules {
 
   /** Removes the job scheduler of a schedule, whose entry stays. */
   async stop(tenant: string, name: string): Promise<void> {
-    await this.#store.call(() => this.#opened().removeJobScheduler(schedulerId(tenant, name)));
+    await this.#step(tenant, name, (queue, id) => queue.removeJobScheduler(id));
   }
 
   /** Stores the outcome of one time of a schedule. */
@@ -146,20 +146,38 @@ export class Schedules {
 
   /** True when the job scheduler belongs to the present state of the schedule. */
   async #runs({ tenant, name, id }: Schedule): Promise<boolean> {
-    const running = await this.#store.call(() => this.#opened().getJobScheduler(schedulerId(tenant, name)));
+    const running = await this.#step(tenant, name, (queue, of) => queue.getJobScheduler(of));
     return running?.template?.data?.id === id;
   }
 
   async #start({ tenant, name, id, timing }: Schedule): Promise<void> {
     const repeat = 'cron' in timing ? { pattern: timing.cron, tz: timing.timezone } : { every: timing.everyMs };
     const opts = { attempts: ATTEMPTS, backoff: RETRY_MS, removeOnComplete: true, removeOnFail: true };
-    await this.#store.call(() =>
-      this.#opened().upsertJobScheduler(schedulerId(tenant, name), repeat, {
-        name: 'fire',
-        data: { tenant, name, id },
-        opts,
-      }),
-    );
+    const job = { name: 'fire', data: { tenant, name, id }, opts };
+    await this.#step(tenant, name, (queue, of) => queue.upsertJobScheduler(of, repeat, job));
+  }
+
+  /**
+   * Runs a step of an alignment. BullMQ's connection carries it out also after the call has given it up, when other processes may have changed
+   * the schedule: such a step begins another alignment.
+   */
+  async #step<T>(
+    tenant: string,
+    name: string,
+    step: (queue: Queue<FiringJob>, schedulerId: string) => Promise<T>,
+  ): Promise<T> {
+    let isGivenUp = false;
+    try {
+      return await this.#store.call(() => {
+        const sent = step(this.#opened(), schedulerId(tenant, name));
+        // A step that fails has changed nothing. An alignment that fails here is made when the next gateway starts.
+        sent.then(() => isGivenUp && this.align(tenant, name)).catch(() => undefined);
+        return sent;
+      });
+    } catch (error) {
+      isGivenUp = true;
+      throw error;
+    }
   }
 
   async #timed(schedule: Schedule): Promise<TimedSchedule> {

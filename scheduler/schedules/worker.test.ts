@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
+import { rm, symlink } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
+import { openConnection } from '../store/connection.ts';
+import { Store } from '../store/store.ts';
+import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { Schedules } from './schedules.ts';
 
 let redis: TestRedis;
 let scheduler: Scheduler;
@@ -12,6 +17,46 @@ before(async () => {
 after(async () => {
   await scheduler.close();
   await redis.stop();
+});
+
+test('a change that a gateway has given up does not undo a later one, and its job scheduler follows its entry', async () => {
+  const { store, quotas, schedules } = scheduler;
+  const path = `${redis.socket}.cut`;
+  await symlink(redis.socket, path);
+  const connection = openConnection(path);
+  const impatient = new Store(redis.connect(), { prefix: store.keys.prefix, deadlineMs: 500 });
+  const cut = new Schedules(impatient, quotas, () => connection);
+  const put = (by: Schedules, month: number) => {
+    const timing = { cron: `0 3 1 ${month} *`, timezone: 'UTC' };
+    const settings = { name: 'yearly', function: 'rerank', reference: '', input: '{}', timing };
+    return by.put('default', settings, 'key_test');
+  };
+  const starts = (month: number) =>
+    eventually(async () => {
+      const [yearly] = await schedules.list('default');
+      return yearly?.nextAt != null && new Date(yearly.nextAt).getUTCMonth() + 1 === month;
+    }, `the schedule starts in month ${month}`);
+  const whileAway = async (work: () => Promise<unknown>) => {
+    await rm(path);
+    connection.stream.destroy();
+    await work();
+    await symlink(redis.socket, path);
+    // Redis answers it after the commands that waited before.
+    await connection.ping();
+  };
+  try {
+    await put(schedules, 2);
+    await cut.list('default');
+    await whileAway(async () => {
+      await assert.rejects(cut.remove('default', 'yearly'), { code: 'store-unavailable' });
+      await put(schedules, 3);
+    });
+    await starts(3);
+    await whileAway(() => assert.rejects(put(cut, 4), { code: 'store-unavailable' }));
+    await starts(4);
+  } finally {
+    await cut.close();
+  }
 });
 
 test('the worker of schedules stops while Redis is away', { timeout: 60_000 }, async () => {
