@@ -10,7 +10,8 @@ import {
   scripts,
   sendJson,
 } from '@pie/inferlet';
-import { McpClient, type McpTool } from './mcp.ts';
+import { McpClient } from './mcp.ts';
+import { replySchema } from './reply-schema.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {
@@ -32,8 +33,8 @@ export const run = defineInferlet(
     await using server = await McpClient.connect(url);
     const tools = await server.tools();
     if (tools.length === 0) throw new InferletError('unsupported', `The MCP server at ${url} offers no tools.`);
-    const call = jsonSchema({ anyOf: tools.map(callSchema) });
-    const reply = jsonSchema({ anyOf: [...tools.map(callSchema), ANSWER] });
+    const call = jsonSchema(replySchema(tools, { mayAnswer: false }));
+    const reply = jsonSchema(replySchema(tools, { mayAnswer: true }));
     const next = scripts(script);
     using ctx = new Context({ model: chatModel(model).name });
     const dialect = dialectOf(ctx.model.name);
@@ -63,13 +64,3 @@ export const run = defineInferlet(
     throw new InferletError('limit-exceeded', `There is no answer after ${maxSteps} steps: allow more (maxSteps).`);
   },
 );
-
-const object = (properties: object): object => ({
-  type: 'object',
-  properties,
-  required: Object.keys(properties),
-  additionalProperties: false,
-});
-const ANSWER = object({ answer: { type: 'string', maxLength: 1000 } });
-const callSchema = ({ name, inputSchema }: McpTool): object =>
-  object({ tool: { const: name }, arguments: inputSchema });

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { CHAT, callFunction, countersOf, failingFunction, STORIES } from '#test/harness/functions.ts';
 import { deployGranting } from '#test/harness/tool-server.ts';
 import { McpServer } from './testing/mcp-server.ts';
-import { tools } from './testing/tools.ts';
+import { referringTools, tools } from './testing/tools.ts';
 
 describe('mcp-agent', () => {
   it('completes a conversation with an MCP server, and computes no token twice', async () => {
@@ -49,6 +49,29 @@ describe('mcp-agent', () => {
     assert.match(message, /the grammar does not allow/);
     assert.deepEqual(server.calls, []);
     assert.equal(server.methods.at(-1), 'DELETE');
+  });
+
+  it('calls tools whose schemas refer to their own parts', async () => {
+    await using server = await McpServer.start([...tools, ...referringTools]);
+    await deployGranting('mcp-agent', server.host);
+    const arguments_ = [
+      { to: { x: 3, y: -4 }, $ref: '#/$defs/Point' },
+      { name: 'a', children: [{ name: 'b', children: [] }] },
+      { a: 5, b: 6 },
+    ];
+    const script = ['move', 'plant', 'add'].map((tool, i) => JSON.stringify({ tool, arguments: arguments_[i] }));
+    const { output } = await callFunction('mcp-agent', {
+      ...{ url: server.url, task: 'Go.', script: [...script, '{"answer": "Done."}'] },
+    });
+    assert.equal(output.answer, 'Done.');
+    assert.deepEqual(
+      server.calls.map((call) => call.arguments),
+      arguments_,
+    );
+    assert.deepEqual(server.refused, []);
+    const wrong = ['{"tool": "move", "arguments": {"to": {"x": 3, "z": 1}, "$ref": "#/$defs/Point"}}'];
+    const { message } = await failingFunction('mcp-agent', { url: server.url, task: 'Go.', script: wrong });
+    assert.match(message, /the grammar does not allow/);
   });
 
   it('refuses replies that the protocol does not have, and ends the session', async () => {

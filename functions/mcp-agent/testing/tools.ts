@@ -28,3 +28,27 @@ export const tools: readonly ServedTool[] = [
     },
   },
 ];
+
+const coordinate: Schema = { type: 'integer', minimum: -9, maximum: 9 };
+
+/** Tools whose schemas have references: to a definition, beside a property named `$ref` with a value like one, and to the schema itself. */
+export const referringTools: readonly ServedTool[] = [
+  {
+    name: 'move',
+    description: 'Moves a thing',
+    inputSchema: {
+      ...object({ to: { $ref: '#/$defs/Point' }, $ref: { const: '#/$defs/Point' } }),
+      $defs: { Point: object({ x: coordinate, y: { $ref: '#/$defs/Point/properties/x' } }) },
+    },
+    call: () => 'moved',
+  },
+  {
+    name: 'plant',
+    description: 'Plants a tree',
+    inputSchema: {
+      $id: 'https://example.com/tree',
+      ...object({ name: { enum: ['a', 'b'] }, children: { type: 'array', items: { $ref: '#' }, maxItems: 2 } }),
+    },
+    call: () => 'planted',
+  },
+];
