@@ -158,6 +158,44 @@ describe('openai-chat', () => {
     assert.equal(silent.choices[0]?.message.content, asked.choices[0]?.message.content);
   });
 
+  it('lets the model choose calls or JSON that fits the schema', async () => {
+    const client = await openAiClient();
+    const schema = {
+      type: 'object',
+      properties: { degrees: { type: 'integer' } },
+      required: ['degrees'],
+      additionalProperties: false,
+    };
+    const response_format = { type: 'json_schema' as const, json_schema: { name: 'report', schema } };
+    const ask = async (script: readonly string[], more: object = {}) => {
+      const request = {
+        ...{ model: CHAT, messages: QUESTION, tools: [weather], response_format, temperature: 0, script, ...more },
+      };
+      const whole = await client.chat.completions.create({ ...request, stream: false });
+      const [{ message, finish_reason } = assert.fail()] = whole.choices;
+      const streamed = await client.chat.completions.stream(request).finalChatCompletion();
+      const calls = (from = message) =>
+        from.tool_calls?.map((call) => call.type === 'function' && JSON.parse(call.function.arguments).city) ?? [];
+      const parts = (from = message) => ({ content: from.content, cities: calls(from) });
+      assert.deepEqual(parts(streamed.choices[0]?.message), parts());
+      assert.equal(streamed.choices[0]?.finish_reason, finish_reason);
+      return { ...parts(), finish_reason, tokens: whole.usage?.completion_tokens };
+    };
+    const [rome, oslo] = ['{"city": "Rome", "unit": "C"}', '{"city": "Oslo", "unit": "F"}'];
+    const called = await ask(['<tool_call>', rome, '\n<tool_call>', oslo, '']);
+    assert.deepEqual([called.content, called.cities, called.finish_reason], [null, ['Rome', 'Oslo'], 'tool_calls']);
+    const one = await ask(['<tool_call>', rome, 'It is warm.']);
+    assert.deepEqual([one.content, one.cities, one.finish_reason], [null, ['Rome'], 'tool_calls']);
+
+    const said = await ask(['{"degrees": 20}']);
+    assert.deepEqual([said.content, said.cities, said.finish_reason], ['{"degrees": 20}', [], 'stop']);
+    assert.deepEqual(await ask(['{"degrees": 20}'], { tools: undefined }), said);
+    const forced = await ask([rome], { tool_choice: 'required' });
+    assert.deepEqual([forced.content, forced.cities], [null, ['Rome']]);
+    const { content } = await ask([]);
+    assert.equal(typeof JSON.parse(content ?? '').degrees, 'number');
+  });
+
   it('counts tokens alike with and without tools, within max_tokens, and reports only those of the text', async () => {
     const client = await openAiClient();
     const ask = async (more: object) => {

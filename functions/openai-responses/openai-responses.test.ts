@@ -113,6 +113,30 @@ describe('openai-responses', () => {
     assert.notEqual(answered.output_text, '');
   });
 
+  it('lets the model choose calls or JSON that fits the schema', async () => {
+    const client = await openAiClient();
+    const schema = { ...clock.parameters, properties: { time: { enum: ['noon', 'night'] } }, required: ['time'] };
+    const format = { type: 'json_schema' as const, name: 'report', schema };
+    const answers: readonly (readonly [readonly string[], string, string])[] = [
+      [['<tool_call>', '{"zone": "CET"}', ''], 'function_call', '{"zone": "CET"}'],
+      [['{"time": "noon"}'], 'message', '{"time": "noon"}'],
+    ];
+    for (const [script, type, text] of answers) {
+      const request = { model: CHAT, input: QUESTION, tools: [clock], text: { format }, temperature: 0, script };
+      const streamed = (await eventsOf(client, request)).at(-1);
+      assert.ok(streamed?.type === 'response.completed');
+      for (const { output } of [await client.responses.create({ ...request, stream: false }), streamed.response]) {
+        assert.deepEqual(
+          output.map((item) => item.type),
+          [type],
+        );
+        const [item] = output;
+        const part = item?.type === 'message' ? item.content[0] : undefined;
+        assert.equal(item?.type === 'function_call' ? item.arguments : part?.type === 'output_text' && part.text, text);
+      }
+    }
+  });
+
   it('reads the text and the calls of a turn as the chat API reads them', async () => {
     const client = await openAiClient();
     const said = 'Let me look.';

@@ -1,5 +1,6 @@
-import { type ChatMessage, type Constraint, Context, InferletError, regex } from '@pie/inferlet';
+import { type ChatMessage, type Constraint, Context, type GenerateOptions, InferletError, regex } from '@pie/inferlet';
 import { type ChoiceOptions, finishOf, type Generated, generate, type Piece, type PlacedLog } from './generate.ts';
+import { callBeginnings } from './marker.ts';
 import { prompting, RequestError } from './request.ts';
 import { argumentsOf, type CallFormat, callFormat, forcedNames, type Tool } from './tools.ts';
 
@@ -87,11 +88,12 @@ class Turn {
     const { model, tools, toolChoice, constraint } = this.#conversation;
     const forced = forcedNames(tools, toolChoice);
     if (forced) return this.#answer(await this.#call(callFormat(model), forced));
-    if (tools.length === 0 || toolChoice === 'none' || constraint) {
+    if (tools.length === 0 || toolChoice === 'none') {
       const said = await this.#say({ constraint });
       return this.#answer(finishOf(said.reason));
     }
-    return this.#answer(await this.#sayAndCall(callFormat(model)));
+    const format = callFormat(model);
+    return this.#answer(await (constraint ? this.#callOrSay(format, constraint) : this.#sayAndCall(format)));
   }
 
   /** Lets the model write freely until it begins a call, constrains the call by the grammar, and repeats. */
@@ -113,6 +115,30 @@ class Turn {
         format,
         tools.map(({ name }) => name),
       );
+      if (finish !== 'tool_calls' || !parallelCalls) return finish;
+    }
+  }
+
+  /** Lets the model begin freely: with calls, which the grammar then constrains, or with another text, which `constraint` replaces. */
+  async #callOrSay(format: CallFormat, constraint: Constraint): Promise<Answer['finish']> {
+    const { tools, parallelCalls } = this.#conversation;
+    const names = tools.map(({ name }) => name);
+    const { markerToken } = format;
+    const stop = markerToken === undefined ? callBeginnings(format, names) : [];
+    const stopTokens = markerToken === undefined ? [] : [markerToken];
+    const until: GenerateOptions['until'] = (_, { text }) => text.trim() !== '';
+    for (;;) {
+      const from = this.#ctx.length;
+      const { reason, stoppedBy } = await this.#silently({ stop, stopTokens, until });
+      this.#ctx.truncate(from);
+      const beginsCall = [...stop, ...stopTokens].some((each) => each === stoppedBy);
+      if (!beginsCall && this.#calls.length > 0) return reason === 'max-tokens' ? 'length' : 'tool_calls';
+      if (!beginsCall) {
+        // The beginning of a scripted reply was the answer's.
+        this.#generations--;
+        return finishOf((await this.#say({ constraint })).reason);
+      }
+      const finish = await this.#call(format, names);
       if (finish !== 'tool_calls' || !parallelCalls) return finish;
     }
   }
@@ -184,12 +210,12 @@ class Turn {
     return false;
   }
 
-  /** Generates a part of a call, without the request's stop strings and log-probabilities. */
+  /** Generates what is no text of the answer, without the request's stop strings and log-probabilities. */
   async #silently(
-    how: { constraint: Constraint },
+    { stop = [], ...how }: Pick<GenerateOptions, 'constraint' | 'stopTokens' | 'until'> & { stop?: readonly string[] },
     emit: (text: string) => Promise<void> = async () => {},
   ): Promise<Generated> {
-    const options = { ...this.#next(), stop: [], topLogprobs: undefined, frame: undefined };
+    const options = { ...this.#next(), stop, topLogprobs: undefined, frame: undefined };
     return generate(this.#ctx, options, { ...how, maxTokens: this.#left() }, ({ text }) => emit(text));
   }
 

@@ -42,7 +42,7 @@ export interface Generated {
 export async function generate(
   ctx: Context,
   { sampling, choice, reply, stop, topLogprobs, frame }: ChoiceOptions,
-  options: Pick<GenerateOptions, 'constraint' | 'ignoreEos' | 'maxTokens' | 'stopTokens'> & {
+  options: Pick<GenerateOptions, 'constraint' | 'ignoreEos' | 'maxTokens' | 'stopTokens' | 'until'> & {
     readonly marker?: string;
   },
   emit: (piece: Piece) => Promise<void>,

@@ -12,3 +12,15 @@ export function markerTokenOf(
 ): number | undefined {
   return first !== undefined && isHidden(first) && !ends.includes(first) ? first : undefined;
 }
+
+/**
+ * The texts of which each begins a call, where the alternative is JSON. A call that begins like JSON, too (Llama: `{"name": "`), is told from it
+ * by the name of a function.
+ */
+export function callBeginnings(
+  { open, middle, marker }: { readonly open: string; readonly middle: string; readonly marker: string },
+  names: readonly string[],
+): readonly string[] {
+  const isLikeJson = marker === '[' || marker.startsWith('{');
+  return isLikeJson ? names.map((name) => open.trimStart() + name + middle.slice(0, 1)) : [marker];
+}
