@@ -1,4 +1,5 @@
-import { Context, defineInferlet, detokenize, InferletError, map, scripts, sendJson, tokenize } from '@pie/inferlet';
+import { Context, defineInferlet, InferletError, map, scripts, sendJson } from '@pie/inferlet';
+import { partsOf } from './parts.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {
@@ -23,7 +24,7 @@ export const run = defineInferlet(async ({ text, model, script, concurrency, ...
   using instruction = new Context({ model });
   await instruction.fill('Say in short what happens in this text.\n\nText: ').flush();
   const levels: number[] = [];
-  for (let parts = chunksOf(text, chunkTokens, model); ; parts = chunksOf(parts.join(' '), chunkTokens, model)) {
+  for (let parts = partsOf(text, chunkTokens, model); ; parts = partsOf(parts.join(' '), chunkTokens, model)) {
     if (parts.length >= (levels.at(-1) ?? Number.POSITIVE_INFINITY)) {
       const text = `${parts.length} summaries came to ${parts.length} parts again: give less to summaryTokens, or more to chunkTokens.`;
       throw new InferletError('limit-exceeded', text);
@@ -43,22 +44,3 @@ export const run = defineInferlet(async ({ text, model, script, concurrency, ...
     if (parts.length === 1) return { summary: parts[0], levels };
   }
 });
-
-/** Cuts a text into parts of at most `most` tokens, between sentences where possible. */
-function chunksOf(text: string, most: number, model?: string): string[] {
-  const pieces = (text.match(/[^.!?\n]+[.!?\n]*\s*/g) ?? [text]).flatMap((sentence) => {
-    const tokens = tokenize(sentence, { model });
-    if (tokens.length <= most) return [{ sentence, size: tokens.length }];
-    const cuts = Array.from({ length: Math.ceil(tokens.length / most) }, (_, i) =>
-      tokens.slice(i * most, (i + 1) * most),
-    );
-    return cuts.map((cut) => ({ sentence: detokenize(cut, { model }), size: cut.length }));
-  });
-  const parts: { text: string; size: number }[] = [];
-  for (const { sentence, size } of pieces) {
-    const last = parts.at(-1);
-    if (last && last.size + size <= most) Object.assign(last, { text: last.text + sentence, size: last.size + size });
-    else parts.push({ text: sentence, size });
-  }
-  return parts.map((part) => part.text.trim());
-}

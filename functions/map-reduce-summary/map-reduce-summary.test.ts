@@ -1,6 +1,16 @@
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import { describe, it } from 'node:test';
-import { assertBatched, callFunction, countersOf, failingFunction, STORIES } from '#test/harness/functions.ts';
+import { call } from '#test/harness/deploy.ts';
+import {
+  assertBatched,
+  callFunction,
+  countersOf,
+  deployFrom,
+  failingFunction,
+  functionsPlatform,
+  STORIES,
+} from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const sentence = (i: number) => `On day ${i} Tim went to the park with his mom and saw a big dog.`;
@@ -31,6 +41,19 @@ describe('map-reduce-summary', () => {
     const { output } = await callFunction('map-reduce-summary', { text, summaryTokens: 24, concurrency: 16 });
     assert.ok(output.levels[0] > 8 && output.levels.length > 2 && output.levels.at(-1) === 1, `${output.levels}`);
     assert.ok(output.summary.length > 0);
+  });
+
+  it('cuts a text between characters, and between sentences of other scripts', async () => {
+    await deployFrom(path.join(import.meta.dirname, 'fixtures/parts.ts'), 'map-reduce-summary-parts');
+    const platform = await functionsPlatform();
+    const partsOf = (text: string): Promise<readonly string[]> =>
+      call(platform, 'map-reduce-summary-parts', { text, chunkTokens: 16 });
+    const emoji = '😀🐶🌳'.repeat(100);
+    const parts = await partsOf(emoji);
+    assert.equal(parts.join(''), emoji);
+    assert.ok(parts.length > 50 && parts.length <= 100, `${parts.length} parts`);
+    const sentences = ['小明去公园。', '他看见狗吗？', '狗很大！'];
+    assert.deepEqual(await partsOf(sentences.join('')), sentences);
   });
 
   it('refuses summaries that do not become shorter', async () => {
