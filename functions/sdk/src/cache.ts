@@ -1,6 +1,7 @@
 import { InferletError } from './errors.ts';
 import { gatherMasks, maskSlots, pagesFor, planForget, planTruncate, planWrite, range } from './pages.ts';
 import { allocate, attempt, forward, type Queue, settle } from './raw.ts';
+import { UNKNOWN_BEGINNING } from './sequence-checks.ts';
 
 /** The state of a cache. Token i is the i-th token of the cache's sequence. */
 export interface CacheState {
@@ -146,6 +147,7 @@ export class Cache {
       throw new InferletError('invalid-argument', SEALED);
     }
     if (kept < this.#floor) {
+      if (this.#base > 0) throw new InferletError('invalid-argument', UNKNOWN_BEGINNING);
       this.clear();
       return;
     }

@@ -42,7 +42,7 @@ export class Sequence {
   readonly #fused: boolean;
   /** The pages that the device holds for this sequence. */
   cache: Cache;
-  /** Set when the device lost cached tokens that cannot be recomputed. */
+  /** Set when cached tokens that cannot be recomputed are lost. */
   #lost: InferletError | undefined;
   #released = false;
 
@@ -209,9 +209,14 @@ export class Sequence {
     this.cache.cut(Math.min(kept, this.cached));
   }
 
+  /** Drops the last `count` tokens. Does not throw, as the text before them stands: if they cannot be taken back, later calls throw. */
   drop(count: number): void {
     const kept = this.tokens.length - count;
-    if (this.cached > kept) this.cut(kept);
+    try {
+      if (this.cached > kept) this.cut(kept);
+    } catch (thrown) {
+      this.#lose(InferletError.from(thrown));
+    }
     this.tokens.length = kept;
   }
 
@@ -276,11 +281,9 @@ export class Sequence {
     this.tokens.length = 0;
     for (const token of saved.tokens) this.tokens.push(token);
     // Share the snapshot's pages under new addresses, so that it keeps its own.
-    this.cache = new Cache(
-      this.queue,
-      this.model.pageSize,
-      new Cache(this.queue, this.model.pageSize, saved.cache).share(),
-    );
+    const own = new Cache(this.queue, this.model.pageSize, saved.cache).share();
+    this.cache = new Cache(this.queue, this.model.pageSize, own);
+    this.#lost = undefined;
   }
 
   discard({ cache }: Saved): void {
