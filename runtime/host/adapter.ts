@@ -1,5 +1,6 @@
 import type { AdapterInfo, StepRequest as WireStepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { Mask, StepResult } from '#wit/generated/host.ts';
 import { counted, leastOf, tokensOf } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';
@@ -13,6 +14,8 @@ export const adapter = {
   },
 
   'load-adapter': (_inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
+    const refused = refuseName(name);
+    if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('adapter');
     return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.ask(queue.id, { op: 'load-adapter', name });
   },
@@ -39,7 +42,7 @@ export const adapter = {
     request: WireStepRequest,
   ): Promise<Outcome<StepResult>> => {
     const tokens = tokensOf(request);
-    const refused = inferlet.refuseTokens(leastOf(tokens));
+    const refused = refuseName(name) ?? inferlet.refuseTokens(leastOf(tokens));
     if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('adapter');
     if (offered.tag === 'err') return Promise.resolve(offered);

@@ -1,5 +1,6 @@
 import type { ExportInfo, Imported, Residency, Tier } from '#gpu-host/protocol/calls.ts';
-import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { ExportControl } from '#gpu-host/protocol/operations.ts';
 import type { Inferlet } from './inferlet.ts';
 import { makeDurable } from './names/durable-names.ts';
@@ -16,8 +17,12 @@ const unexport =
     device.ask(queue, { op: 'unexport', name });
 
 /** Calls that control where the pages of an export are, at the GPU host that has them. */
-const control = (inferlet: Inferlet, queue: DeviceQueue, operation: ExportControl): Promise<Outcome<Residency>> =>
-  atOwner({ inferlet, queue, kind: 'export', name: operation.name }, (side) => side.device.ask(side.queue, operation));
+const control = (inferlet: Inferlet, queue: DeviceQueue, operation: ExportControl): Promise<Outcome<Residency>> => {
+  const { name } = operation;
+  const refused = refuseName(name);
+  if (refused) return Promise.resolve(err(refused));
+  return atOwner({ inferlet, queue, kind: 'export', name }, (side) => side.device.ask(side.queue, operation));
+};
 
 /** Implements `wit/allocate.wit`, without the calls that `passed.ts` makes. */
 export const allocate = {
@@ -49,6 +54,8 @@ export const allocate = {
   },
 
   'import-pages': async (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<Imported>> => {
+    const refused = refuseName(name);
+    if (refused) return err(refused);
     const used = { inferlet, queue, kind: 'export', name } as const;
     const outcome = await bring(used, false, (side) => side.device.importPages(side.queue, name));
     if (queue.device) inferlet.observePages(queue.name, queue.device.heldPages);
@@ -62,6 +69,8 @@ export const allocate = {
     name: string,
     persistent: boolean,
   ): Promise<Outcome<undefined>> => {
+    const refused = refuseName(name);
+    if (refused) return Promise.resolve(err(refused));
     const { device } = queue;
     if (!device) return Promise.resolve(queue.refusal());
     // Send it now, because the snapshot has its place among the queue's calls.
@@ -69,11 +78,17 @@ export const allocate = {
     return noteSave({ inferlet, queue, kind: 'export', name }, persistent, saved, unexport(name));
   },
 
-  unexport: (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> =>
-    removeName({ inferlet, queue, kind: 'export', name }, unexport(name)),
+  unexport: (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
+    const refused = refuseName(name);
+    if (refused) return Promise.resolve(err(refused));
+    return removeName({ inferlet, queue, kind: 'export', name }, unexport(name));
+  },
 
-  'make-durable': (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> =>
-    makeDurable({ inferlet, queue, kind: 'export', name }, (side) => side.device.importPages(side.queue, name)),
+  'make-durable': (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
+    const refused = refuseName(name);
+    if (refused) return Promise.resolve(err(refused));
+    return makeDurable({ inferlet, queue, kind: 'export', name }, (side) => side.device.importPages(side.queue, name));
+  },
 
   'list-exports': (inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly ExportInfo[]>> =>
     listNames(

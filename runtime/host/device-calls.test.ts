@@ -14,7 +14,8 @@ import type { Residency } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
-import type { KvFile } from './kv-file.ts';
+import { KvFile } from './kv-file.ts';
+import { SharedNames } from './names/shared-names.ts';
 
 const PAGE_SIZE = 16;
 const TOP = 8;
@@ -81,6 +82,49 @@ describe('calls from an inferlet to a GPU host', () => {
     const guest = inferlet();
     return step(guest, tokens, 0, u32(), pages(guest, Math.ceil(tokens.length / PAGE_SIZE)));
   };
+
+  it('that have a malformed name are refused at once, before the GPU host or the store of names is asked', async () => {
+    const unasked = () => assert.fail('the store was asked for a malformed name');
+    const owners = { of: unasked, list: unasked, claim: unasked, release: unasked };
+    const names = new SharedNames(owners, { list: [connection, connection] });
+    for (const [guest, name] of [
+      [inferlet(), 'x'.repeat(1 << 24)],
+      [inferlet({ services: { names } }), 'x'.repeat(129)],
+    ] as const) {
+      const { device } = guest.queue;
+      const file = KvFile.open(guest.inferlet, guest.queue, undefined, false);
+      const grammar = guest.call<object>('grammar', '[constructor]compiled', 'tiny', { tag: 'json' });
+      const matcher = guest.call<object>('grammar', '[constructor]matcher', grammar);
+      const request = {
+        ...{ tokens: text(1), positions: count(1), inPages: u32(), outPages: u32(), mask: undefined },
+        ...{ rows: 1, output: { tag: 'distributions', val: TOP } },
+      };
+      const issued = device?.issuedCalls;
+      const ask = (of: string, what: string, ...args: unknown[]) =>
+        guest.call<Promise<Outcome<unknown>>>(of, what, guest.queue, ...args);
+      const ends = [
+        ask('allocate', 'import-pages', name),
+        ask('allocate', 'export-pages', u32(), name, false),
+        ask('allocate', 'unexport', name),
+        ask('allocate', 'make-durable', name),
+        ask('allocate', 'pin-export', name, 1),
+        ask('kv-files', 'remove', name),
+        ask('kv-files', 'make-durable', name),
+        KvFile.open(guest.inferlet, guest.queue, name, true).ready(),
+        file.save(name, false, 'private'),
+        ask('adapter', 'load-adapter', name),
+        ask('adapter', 'step', name, request),
+        ask('grammar', 'verify', matcher, name, request),
+      ];
+      const listed = ask('kv-files', 'files', name);
+      assert.deepEqual([device?.issuedCalls, device?.pendingCalls, guest.inferlet.outgoing.calls], [issued, 0, 0]);
+      assert.deepEqual(
+        await Promise.all(ends.map(failure)),
+        ends.map(() => 'invalid-argument'),
+      );
+      assert.deepEqual(value(await listed), []);
+    }
+  });
 
   describe('allocate', () => {
     it('exports pages by name within a tenant, and other inferlets of the tenant import them', async () => {

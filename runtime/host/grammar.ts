@@ -1,6 +1,7 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { RunRequest, StepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
 import { counted, leastOf, RunResource, tokensOf } from './fused.ts';
@@ -100,7 +101,10 @@ export class InferletMatcher implements Droppable {
     const bytes = bytesOf(request);
     const tokens = tokensOf(request);
     const refused =
-      this.#inferlet.refuseTokens(leastOf(tokens)) ?? refuseStep(queue, this.#model, request) ?? account.begin(bytes);
+      (adapter === undefined ? null : refuseName(adapter)) ??
+      this.#inferlet.refuseTokens(leastOf(tokens)) ??
+      refuseStep(queue, this.#model, request) ??
+      account.begin(bytes);
     if (refused) return err(refused);
     const own = ownRequest(request);
     queue.retain();

@@ -1,5 +1,6 @@
 import type { Distribution, FileRights } from '#gpu-host/protocol/calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { Droppable } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
 import { type Brought, bring, noteSave, saveAtOwner } from './names/named-pages.ts';
@@ -54,6 +55,8 @@ export class KvFile implements Droppable {
   /** `[constructor]file`. */
   static open(inferlet: Inferlet, queue: DeviceQueue, name: string | undefined, write: boolean): KvFile {
     const make = (): Outcome<Content> | Promise<Outcome<Content>> => {
+      const refused = name === undefined ? null : refuseName(name);
+      if (refused) return err(refused);
       const offered = queue.offering('kv-files');
       if (offered.tag === 'err') return offered;
       if (name === undefined) return ok(EMPTY);
@@ -204,6 +207,8 @@ export class KvFile implements Droppable {
   }
 
   save(name: string, persistent: boolean, rights: FileRights): Promise<Outcome<undefined>> {
+    const refused = refuseName(name);
+    if (refused) return Promise.resolve(err(refused));
     if (this.#opened) return this.#save(name, persistent, rights);
     const bytes = Buffer.byteLength(name);
     return this.#inferlet.outgoing.during(bytes, () => this.#whenOpen(() => this.#save(name, persistent, rights)));

@@ -1,5 +1,6 @@
 import type { Distribution, FileInfo } from '#gpu-host/protocol/calls.ts';
-import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { err, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { Access, Rights } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import { KvFile } from './kv-file.ts';
@@ -50,6 +51,8 @@ export const kvFiles = {
   '[resource-drop]file': (_inferlet: Inferlet, self: KvFile): void => self.drop(),
 
   remove: (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
+    const refused = refuseName(name);
+    if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('kv-files');
     if (offered.tag === 'err') return Promise.resolve(offered);
     const { functionName } = inferlet.description;
@@ -57,6 +60,8 @@ export const kvFiles = {
     return removeName({ inferlet, queue, kind: 'file', name }, (side) => side.device.ask(side.queue, call));
   },
   'make-durable': (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
+    const refused = refuseName(name);
+    if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('kv-files');
     if (offered.tag === 'err') return Promise.resolve(offered);
     const { functionName } = inferlet.description;
@@ -67,6 +72,8 @@ export const kvFiles = {
   files: (inferlet: Inferlet, queue: DeviceQueue, prefix: string): Promise<Outcome<readonly FileInfo[]>> => {
     const offered = queue.offering('kv-files');
     if (offered.tag === 'err') return Promise.resolve(offered);
+    // No name begins with a text that is not a name itself.
+    if (prefix !== '' && refuseName(prefix)) return Promise.resolve(ok([]));
     const { functionName } = inferlet.description;
     const call = { op: 'file-list', prefix, functionName } as const;
     return listNames(

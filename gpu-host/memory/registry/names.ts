@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { type CallFault, fault } from '../fault.ts';
+import { refuseName } from '../../protocol/names.ts';
+import { CallFault, fault } from '../fault.ts';
 
 /** Exports and KV files have separate name spaces. */
 export type EntryKind = 'export' | 'file';
@@ -7,16 +8,11 @@ export type EntryKind = 'export' | 'file';
 /** The tenant whose names under `system/` every tenant can read. */
 export const SYSTEM_TENANT = 'system';
 const SYSTEM_PREFIX = 'system/';
-const NAME = /^[A-Za-z0-9._/-]{1,128}$/;
 
-/** @throws CallFault `invalid-argument` for a malformed name (wit/allocate.wit). Names are not paths: `..` and `//` mean nothing. */
+/** @throws CallFault `invalid-argument` for a malformed name */
 export function checkName(name: string): void {
-  if (!NAME.test(name)) throw noName(name);
-}
-
-function noName(name: string): CallFault {
-  const shown = name.length > 40 ? `${JSON.stringify(name.slice(0, 40))}…` : JSON.stringify(name);
-  return fault('invalid-argument', `${shown} is not a name: 1 to 128 letters, digits, ".", "_", "-" and "/"`);
+  const refused = refuseName(name);
+  if (refused) throw new CallFault(refused);
 }
 
 export function isSystemName(name: string): boolean {
