@@ -15,51 +15,11 @@ import { randomEncoder } from './encoder/random-encoder.ts';
 import { loadModel } from './load.ts';
 import { type PullProgress, pullModel } from './pull.ts';
 import { randomModel } from './random-model.ts';
-import { cacheName, parseSource } from './source.ts';
 import { FileServer } from './testing/file-server.ts';
 
 const FILES = ['config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'];
 const hash = (algorithm: string, bytes: Uint8Array, encoding: 'hex' | 'base64' = 'hex') =>
   createHash(algorithm).update(bytes).digest(encoding);
-
-describe('parseSource', () => {
-  it('knows its forms, and names a directory for each', () => {
-    for (const [text, directory] of [
-      ['stories15m', 'stories15m'],
-      ['npm:some-model@1.2.3', 'npm--some-model--1.2.3'],
-      ['npm:@scope/model', 'npm--@scope--model--latest'],
-      ['hf:HuggingFaceTB/SmolLM2-135M', 'hf--HuggingFaceTB--SmolLM2-135M'],
-      ['hf:gpt2@refs/pr/1', 'hf--gpt2--refs--pr--1'],
-    ]) {
-      assert.equal(cacheName(parseSource(text!)), directory);
-    }
-    const ofHub = ['a/b/x/y.gguf', 'a/b/x--y.gguf', 'a/b/c.gguf', 'a/b@c.gguf', 'a/b/c.gguf@v1', 'a/b/c.gguf--v1.gguf'];
-    assert.equal(new Set(ofHub.map((name) => cacheName(parseSource(`hf:${name}`)))).size, ofHub.length);
-    assert.match(cacheName(parseSource('hf:a/b/x/y.gguf@v1')), /^hf--a--b--x--y\.gguf--v1--[0-9a-f]{12}$/);
-    assert.match(cacheName(parseSource('file:///x/model.bin')), /^file--model\.bin--[0-9a-f]{12}$/);
-    for (const path of ['/m', './m', '../m.bin', 'x/m.GGUF']) assert.equal(parseSource(path).kind, 'file', path);
-  });
-
-  it('refuses other sources, and names that would lead out of the cache', () => {
-    for (const text of [
-      '',
-      'gpt5',
-      'npm:',
-      'npm:../x',
-      'npm:a/b',
-      'hf:..',
-      'hf:a/../b',
-      'hf:a/b/c',
-      'hf:a/b/../c.gguf',
-      'hf:a/b/.c.gguf',
-      'hf:a/b@../../x',
-      'hf:a/b@x/../y',
-      'http://x',
-    ]) {
-      assert.throws(() => parseSource(text), { name: 'ModelError' }, text);
-    }
-  });
-});
 
 describe('pullModel', () => {
   let server: FileServer;
