@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
@@ -392,6 +393,19 @@ describe('pullModel', () => {
       assert.deepEqual([await listCached(cacheDirectory), await hidden()], [[], []]);
     } finally {
       await storage.close();
+    }
+  });
+
+  it('stops at once where the disk is full, and says so', {
+    skip: process.getuid?.() !== 0 && 'only root may mount a small disk',
+  }, async () => {
+    server.files.set('/owner/large/resolve/main/config.json', { bytes: Buffer.alloc(200_000) });
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'none', cacheDirectory]);
+    try {
+      await assert.rejects(pullModel('hf:owner/large', { cacheDirectory }), { message: /ENOSPC/, hint: /PIE_MODELS/ });
+      assert.equal(server.requests.filter(({ method }) => method === 'GET').length, 1);
+    } finally {
+      execFileSync('umount', [cacheDirectory]);
     }
   });
 

@@ -208,7 +208,7 @@ function asModelError(error: unknown, name: string): ModelError {
   if (error instanceof ModelError) return error;
   const code = (error as NodeJS.ErrnoException).code;
   const hint =
-    code === 'ENOSPC'
+    code === 'ENOSPC' || code === 'EDQUOT'
       ? 'the disk is full; PIE_MODELS may name a directory on another one'
       : code === 'EACCES' || code === 'EROFS'
         ? 'PIE_MODELS may name a directory that can be written'

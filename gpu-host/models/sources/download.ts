@@ -56,7 +56,7 @@ const IDLE_CHECKS = 20;
  * checksum (its beginning was of another content), fetches it once more from the start.
  *
  * @throws ModelError `download-failed` and `cancelled` (the part is kept), `checksum-mismatch` (content with a wrong hash is removed);
- * HttpStatusError for replies such as 401 or 404
+ * HttpStatusError for replies such as 401 or 404; the system's error when the part cannot be written (it is kept)
  */
 export async function download(options: DownloadOptions): Promise<void> {
   await mkdir(dirname(options.partFile), { recursive: true });
@@ -93,7 +93,7 @@ async function fetchAll(options: DownloadOptions): Promise<boolean> {
     } catch (cause) {
       if (signal?.aborted)
         throw new ModelError('cancelled', `${label}: cancelled`, { hint: 'the next pull goes on from here' });
-      if (cause instanceof ModelError) throw cause;
+      if (cause instanceof ModelError || isFileError(cause)) throw cause;
       if (cause instanceof HttpStatusError && !isTemporary(cause.status)) throw cause;
       failures = (await partBytes(options.partFile)) > before ? 1 : failures + 1;
       if (failures >= attempts || tries >= MAX_TRIES) {
@@ -193,6 +193,11 @@ async function startOf(response: Response, have: number, handle: FileHandle, lab
 
 function isTemporary(status: number): boolean {
   return status === 408 || status === 425 || status === 429 || status >= 500;
+}
+
+/** True for a full disk and the like. `fetch` wraps the system errors of the network in a TypeError. */
+function isFileError(cause: unknown): boolean {
+  return cause instanceof Error && 'syscall' in cause;
 }
 
 async function partBytes(file: string): Promise<number> {
