@@ -69,6 +69,16 @@ describe('pie models', () => {
     );
   });
 
+  it('ends well when no reader takes its output', async () => {
+    const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts'), 'list'], {
+      env: { ...process.env, PIE_MODELS: join(directory, 'cache') },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    child.stdout.destroy();
+    const exited = new Promise<number | null>((resolve) => child.once('exit', resolve));
+    assert.deepEqual(await Promise.all([text(child.stderr), exited]), ['', 0]);
+  });
+
   it('lists the models of the cache with their kinds', async () => {
     const pooling = { mode: 'mean_tokens', normalizes: true, maxTokens: 32 } as const;
     const score = { architectures: ['BertForSequenceClassification'], id2label: { 0: 'score' } };

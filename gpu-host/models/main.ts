@@ -185,4 +185,19 @@ function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-if (import.meta.main) process.exitCode = await main(process.argv.slice(2));
+/** A reader that leaves (`pie models … | head`) is not an error and must not end a running pull; a full disk is an error. */
+function reportLostOutput(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') return;
+    process.stderr.write(`error: standard output cannot be written: ${error.message}\n`);
+    process.exitCode = EXIT.failure;
+  });
+  process.stderr.on('error', () => undefined);
+}
+
+if (import.meta.main) {
+  reportLostOutput();
+  const code = await main(process.argv.slice(2));
+  // A failed write of the output has set the exit code already.
+  process.exitCode ??= code;
+}
