@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { parseConfig } from './config.ts';
 import { readEncoderConfig } from './encoder/load.ts';
@@ -105,7 +105,7 @@ export async function createStaging(name: string, cacheDirectory: string): Promi
 }
 
 /**
- * Removes abandoned downloads, and returns the path prefix of the model's partial ones, which a later pull resumes. Models with the same
+ * Removes abandoned downloads, and returns the path prefix of the model's own, which a later pull goes on with. Models with the same
  * files have different prefixes, and the caller holds the model's lock, so no other pull writes these files.
  */
 export async function prepareDownloads(name: string, cacheDirectory: string): Promise<string> {
@@ -117,6 +117,14 @@ export async function prepareDownloads(name: string, cacheDirectory: string): Pr
     if (stats !== null && Date.now() - stats.mtimeMs > ABANDONED_AFTER_MS) await rm(file, { force: true });
   }
   return join(downloads, `${createHash('sha256').update(name).digest('hex').slice(0, 16)}-`);
+}
+
+/** Removes the downloads with the prefix of `prepareDownloads`, once their model is published or refused. */
+export async function removeDownloads(partPrefix: string): Promise<void> {
+  const downloads = dirname(partPrefix);
+  for (const file of await readdir(downloads)) {
+    if (file.startsWith(basename(partPrefix))) await rm(join(downloads, file), { force: true });
+  }
 }
 
 /** Publishes a staged directory as the model `manifest.name`. Readers never see a half-written model. */

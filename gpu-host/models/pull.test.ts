@@ -287,7 +287,7 @@ describe('pullModel', () => {
     }
   };
 
-  it('pulls from the hub: one commit, checksums, redirects, resume, and the token only for the hub', async () => {
+  it('pulls from the hub: one commit, checksums, redirects, resume, whole files kept, and the token only for the hub', async () => {
     const storage = await FileServer.start();
     try {
       await serveHub(storage, 'c0ffee');
@@ -295,7 +295,17 @@ describe('pullModel', () => {
         '/owner/tiny/resolve/main/config.json',
         server.files.get('/owner/tiny/resolve/c0ffee/config.json')!,
       );
+      const [tokenizer, weights] = ['/owner/tiny/resolve/c0ffee/tokenizer.json', '/model.safetensors'] as const;
+      storage.files.set(weights, { ...storage.files.get(weights)!, statuses: [403] });
+      await assert.rejects(pullModel('hf:owner/tiny', { cacheDirectory }), { code: 'access-denied' });
+      assert.deepEqual(await hidden(), []);
+      server.requests.length = 0;
+      storage.requests.length = 0;
+      server.files.set(tokenizer, { ...server.files.get(tokenizer)!, statuses: [503] });
       const pulled = await pullModel('hf:owner/tiny', { cacheDirectory });
+      const fetched = server.requests.filter(({ method }) => method === 'GET').map(({ path }) => path);
+      assert.deepEqual(new Set(fetched), new Set(['/owner/tiny/resolve/c0ffee/model.safetensors']));
+      assert.deepEqual([await hidden(), await parts()], [[], []]);
       assert.equal(pulled.directory, join(cacheDirectory, 'hf--owner--tiny'));
       assert.equal((await listCached(cacheDirectory))[0]?.checksum, 'commit:c0ffee');
       assert.ok(server.requests.every(({ authorization }) => authorization === 'Bearer hf_secret'));
@@ -307,7 +317,7 @@ describe('pullModel', () => {
         ],
       );
       const asked = server.requests.map(({ path }) => path.split('/resolve/')[1]!.split('/')[0]);
-      assert.deepEqual(new Set(asked.slice(2)), new Set(['c0ffee']));
+      assert.deepEqual(new Set(asked.slice(1)), new Set(['c0ffee']));
     } finally {
       await storage.close();
     }
@@ -381,7 +391,7 @@ describe('pullModel', () => {
   it('refuses a file that the hub’s storage changed', async () => {
     const storage = await FileServer.start();
     try {
-      for (const changed of ['model.safetensors', 'tokenizer.json']) {
+      for (const changed of ['tokenizer.json', 'model.safetensors']) {
         await serveHub(storage, 'v1', (name, bytes) => (name === changed ? Buffer.from(bytes).fill(7, 9, 10) : bytes));
         for (const name of FILES)
           server.files.set(`/owner/tiny/resolve/c0ffee/${name}`, server.files.get(`/owner/tiny/resolve/v1/${name}`)!);

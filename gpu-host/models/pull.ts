@@ -1,7 +1,15 @@
 import { existsSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createStaging, defaultCacheDirectory, findCached, findPulled, prepareDownloads, publish } from './cache.ts';
+import {
+  createStaging,
+  defaultCacheDirectory,
+  findCached,
+  findPulled,
+  prepareDownloads,
+  publish,
+  removeDownloads,
+} from './cache.ts';
 import { loadEncoder } from './encoder/load.ts';
 import { loadEncoderTokenizer } from './encoder/tokenizer.ts';
 import { causeText, ModelError } from './errors.ts';
@@ -97,11 +105,12 @@ async function fetchAndPublish(
   cacheDirectory: string,
   options: PullOptions,
 ): Promise<string> {
+  const partPrefix = await prepareDownloads(cached, cacheDirectory);
   const staging = await createStaging(cached, cacheDirectory);
   const incoming = join(staging, '.incoming');
   try {
     await mkdir(incoming);
-    const arrived = await fetchInto(source, incoming, await prepareDownloads(cached, cacheDirectory), options);
+    const arrived = await fetchInto(source, incoming, partPrefix, options);
     await importModel(arrived.root, arrived.layout, staging, (done, total) => {
       throwIfAborted(options.signal, name);
       options.onProgress?.({ phase: 'convert', done, total });
@@ -111,7 +120,12 @@ async function fetchAndPublish(
     throwIfAborted(options.signal, name);
     const pulledAt = new Date().toISOString();
     const manifest = { name: cached, source: name, checksum: arrived.checksum, pulledAt, kind };
-    return await publish(staging, manifest, cacheDirectory);
+    const directory = await publish(staging, manifest, cacheDirectory);
+    await removeDownloads(partPrefix);
+    return directory;
+  } catch (error) {
+    if (isRefusal(error)) await removeDownloads(partPrefix);
+    throw error;
   } finally {
     await rm(staging, { recursive: true, force: true });
   }
@@ -184,6 +198,12 @@ async function pinVersion(source: ModelSource, signal: AbortSignal | undefined):
 /** True when a registry could not be asked, or gave no answer that can be used. */
 function isAway(error: unknown): boolean {
   return error instanceof ModelError && (error.code === 'unreachable' || error.code === 'download-failed');
+}
+
+/** True when another pull of the same files would fail as well. */
+function isRefusal(error: unknown): boolean {
+  if (!(error instanceof ModelError)) return false;
+  return !['cancelled', 'unreachable', 'download-failed', 'access-denied', 'checksum-mismatch'].includes(error.code);
 }
 
 /** Opens a model as its users will, before the pull publishes it. Returns the kind of use. */

@@ -84,9 +84,10 @@ describe('download', () => {
 
   it('starts over once when the part file holds other content', async () => {
     server.files.set('/file', { bytes: content });
-    for (const kept of [randomBytes(70_000), randomBytes(400_000)]) {
-      await writeFile(join(directory, 'old.part'), kept);
-      await download({ ...options, partFile: join(directory, 'old.part') });
+    for (const bytes of [70_000, 400_000]) {
+      const partFile = join(directory, `${bytes}.part`);
+      await writeFile(partFile, randomBytes(bytes));
+      await download({ ...options, partFile });
       assert.deepEqual(await readFile(options.destination), content);
     }
   });
@@ -115,7 +116,11 @@ describe('download', () => {
     server.files.set('/file', { bytes: content, statuses: [503, 429, 500] });
     await download(options);
     server.files.set('/file', { bytes: content, statuses: [403, 403] });
-    await assert.rejects(download(options), (error) => error instanceof HttpStatusError && error.status === 403);
+    const partFile = join(directory, 'parts', 'other.part');
+    await assert.rejects(
+      download({ ...options, partFile }),
+      (error) => error instanceof HttpStatusError && error.status === 403,
+    );
     assert.equal(server.requests.length, 5);
   });
 

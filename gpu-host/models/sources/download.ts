@@ -1,8 +1,9 @@
-import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { type FileHandle, link, mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { causeText, ModelError } from '../errors.ts';
 import { type Checksum, verifyFile } from './checksum.ts';
+import { ATTEMPTS, isTemporary, pauseMs } from './retry.ts';
 
 export interface DownloadProgress {
   readonly file: string;
@@ -16,7 +17,10 @@ export interface DownloadOptions {
   readonly headers?: Readonly<Record<string, string>>;
   /** Path of the finished, verified file. Until then `partFile` holds the bytes, and a later call resumes from it. */
   readonly destination: string;
-  /** Must belong to this content alone: the caller names the file after the checksum. Without a checksum, downloads never resume. */
+  /**
+   * Must belong to this content alone: the caller names the file after the checksum. Without a checksum, downloads never resume. A verified file
+   * also stays as `PARTFILE.complete`, which a later call takes instead of a request. The caller removes it.
+   */
   readonly partFile: string;
   readonly checksum: Checksum | null;
   /** The download fails at once when the server announces another length. */
@@ -43,7 +47,6 @@ export class HttpStatusError extends Error {
   }
 }
 
-const MAX_RETRY_DELAY_MS = 8_000;
 /** Bound on all tries, including tries that bring bytes: a server that never resumes could keep the client busy for ever. */
 const MAX_TRIES = 200;
 /** Checks without new bytes before a connection counts as idle. A blocked thread delays the checks, so it does not fail a live connection. */
@@ -59,31 +62,56 @@ const IDLE_CHECKS = 20;
  * HttpStatusError for replies such as 401 or 404; the system's error when the part cannot be written (it is kept)
  */
 export async function download(options: DownloadOptions): Promise<void> {
-  await mkdir(dirname(options.partFile), { recursive: true });
-  if (options.checksum === null) await rm(options.partFile, { force: true });
-  const resumed = await fetchAll(options);
-  if (options.checksum !== null) {
-    try {
-      await verifyFile(options.partFile, options.checksum, options.label, options.signal);
-    } catch (error) {
-      if (!(error instanceof ModelError) || error.code !== 'checksum-mismatch') throw error;
-      await rm(options.partFile, { force: true });
-      if (!resumed) throw error;
-      await fetchAll(options);
-      await verifyFile(options.partFile, options.checksum, options.label, options.signal).catch(
-        async (again: unknown) => {
-          await rm(options.partFile, { force: true });
-          throw again;
-        },
-      );
-    }
+  const { partFile, destination, checksum } = options;
+  await mkdir(dirname(partFile), { recursive: true });
+  if (checksum === null) {
+    await rm(partFile, { force: true });
+    await fetchAll(options);
+    await rename(partFile, destination);
+    return;
   }
-  await rename(options.partFile, options.destination);
+  const complete = `${partFile}.complete`;
+  if (!(await isThere(complete, checksum, options))) {
+    const resumed = await fetchAll(options);
+    if (!(await isVerified(partFile, checksum, options, resumed))) {
+      await fetchAll(options);
+      await isVerified(partFile, checksum, options, false);
+    }
+    await rename(partFile, complete);
+  }
+  // Without hard links, the next pull fetches the file again: a copy could fill the disk.
+  await link(complete, destination).catch(() => rename(complete, destination));
+}
+
+/** True when an earlier call has left the verified file. */
+async function isThere(complete: string, checksum: Checksum, options: DownloadOptions): Promise<boolean> {
+  const bytes = await partBytes(complete);
+  if (bytes === 0 || !(await isVerified(complete, checksum, options, true))) return false;
+  options.onProgress?.({ file: options.label, doneBytes: bytes, totalBytes: bytes });
+  return true;
+}
+
+/** Removes a file with a wrong checksum, and then returns false where another try makes sense. */
+async function isVerified(
+  file: string,
+  checksum: Checksum,
+  { label, signal }: DownloadOptions,
+  mayRetry: boolean,
+): Promise<boolean> {
+  try {
+    await verifyFile(file, checksum, label, signal);
+    return true;
+  } catch (error) {
+    if (!(error instanceof ModelError) || error.code !== 'checksum-mismatch') throw error;
+    await rm(file, { force: true });
+    if (!mayRetry) throw error;
+    return false;
+  }
 }
 
 /** Fills the part file to the end. Returns true when an earlier call wrote its beginning. */
 async function fetchAll(options: DownloadOptions): Promise<boolean> {
-  const { label, signal, attempts = 5, retryDelayMs = 500 } = options;
+  const { label, signal, attempts = ATTEMPTS, retryDelayMs } = options;
   const resumed = (await partBytes(options.partFile)) > 0;
   for (let failures = 0, tries = 1; ; tries++) {
     const before = await partBytes(options.partFile);
@@ -102,8 +130,7 @@ async function fetchAll(options: DownloadOptions): Promise<boolean> {
           cause,
         });
       }
-      const pause = Math.min(retryDelayMs * 2 ** (failures - 1), MAX_RETRY_DELAY_MS);
-      await delay(pause, undefined, signal === undefined ? {} : { signal }).catch(() => {
+      await delay(pauseMs(failures, retryDelayMs), undefined, signal === undefined ? {} : { signal }).catch(() => {
         throw new ModelError('cancelled', `${label}: cancelled`);
       });
     }
@@ -189,10 +216,6 @@ async function startOf(response: Response, have: number, handle: FileHandle, lab
   await response.body?.cancel();
   if (response.ok) throw new Error(`the server answered ${response.status} to a range`);
   throw new HttpStatusError(response.status, label);
-}
-
-function isTemporary(status: number): boolean {
-  return status === 408 || status === 425 || status === 429 || status >= 500;
 }
 
 /** True for a full disk and the like. `fetch` wraps the system errors of the network in a TypeError. */

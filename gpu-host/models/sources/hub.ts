@@ -1,11 +1,13 @@
 import { mkdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
 import { SENTENCE_FILES } from '../encoder/config.ts';
 import { causeText, ModelError } from '../errors.ts';
 import { isShardName, readJson } from '../load.ts';
 import type { Checksum } from './checksum.ts';
 import { type DownloadProgress, download, HttpStatusError } from './download.ts';
+import { ATTEMPTS, isTemporary, pauseMs } from './retry.ts';
 
 const REQUIRED = ['config.json', 'tokenizer.json'];
 const OPTIONAL = [
@@ -18,7 +20,8 @@ const OPTIONAL = [
 ];
 const SINGLE = 'model.safetensors';
 const INDEX = 'model.safetensors.index.json';
-const HEAD_TIMEOUT_MS = 30_000;
+/** Longest search for one file, with redirects and repeated requests. */
+const FIND_TIMEOUT_MS = 30_000;
 /** A repository may have been renamed more than once. */
 const MAX_REDIRECTS = 5;
 const MAX_SHARDS = 1_000;
@@ -115,7 +118,7 @@ class Hub {
   async find(name: string): Promise<HubFile | null> {
     const { id, signal } = this.#options;
     let url = `${this.#endpoint}/${id}/resolve/${encodeURIComponent(this.revision)}/${name}`;
-    const timeout = AbortSignal.timeout(HEAD_TIMEOUT_MS);
+    const timeout = AbortSignal.timeout(FIND_TIMEOUT_MS);
     const until = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
     let response = await this.#head(url, until);
     for (let redirects = 0; ; redirects++) {
@@ -144,19 +147,26 @@ class Hub {
 
   async #head(url: string, until: AbortSignal): Promise<Response> {
     const { id, signal } = this.#options;
-    try {
-      return await fetch(url, {
-        method: 'HEAD',
-        redirect: 'manual',
-        headers: { ...this.#headers, 'accept-encoding': 'identity' },
-        signal: until,
-      });
-    } catch (cause) {
-      if (signal?.aborted) throw new ModelError('cancelled', `${id}: cancelled`);
-      throw new ModelError('unreachable', `the hub cannot be reached: ${causeText(cause)}`, {
-        hint: `tried ${this.#endpoint}; set HF_ENDPOINT to use another hub`,
-        cause,
-      });
+    for (let tries = 1; ; tries++) {
+      try {
+        const response = await fetch(url, {
+          method: 'HEAD',
+          redirect: 'manual',
+          headers: { ...this.#headers, 'accept-encoding': 'identity' },
+          signal: until,
+        });
+        if (tries === ATTEMPTS || !isTemporary(response.status)) return response;
+      } catch (cause) {
+        if (signal?.aborted) throw new ModelError('cancelled', `${id}: cancelled`);
+        if (tries === ATTEMPTS || until.aborted) {
+          throw new ModelError('unreachable', `the hub cannot be reached: ${causeText(cause)}`, {
+            hint: `tried ${this.#endpoint}; set HF_ENDPOINT to use another hub`,
+            cause,
+          });
+        }
+      }
+      // After an abort, the next request fails at once with its reason.
+      await delay(pauseMs(tries), undefined, { signal: until }).catch(() => undefined);
     }
   }
 

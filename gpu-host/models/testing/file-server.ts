@@ -106,8 +106,10 @@ export class FileServer {
   }
 }
 
-/** Size of the largest file in a folder, bytes; 0 without one. */
+/** Size of the largest partial file in a folder, bytes; 0 without one. */
 function largest(folder: string): number {
-  const names = readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isFile());
+  const names = readdirSync(folder, { withFileTypes: true }).filter(
+    (entry) => entry.isFile() && entry.name.endsWith('.part'),
+  );
   return Math.max(0, ...names.map(({ name }) => statSync(join(folder, name)).size));
 }
