@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { cacheName, parseSource } from './source.ts';
 
@@ -37,6 +40,31 @@ describe('parseSource', () => {
       'http://x',
     ]) {
       assert.throws(() => parseSource(text), { name: 'ModelError' }, text);
+    }
+  });
+});
+
+describe('cacheName', () => {
+  it('changes with each file that the conversion reads', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-source-'));
+    try {
+      await mkdir(join(directory, 'onnx'));
+      await writeFile(join(directory, 'model.bin'), '');
+      for (const [source, file] of [
+        [directory, 'config.json'],
+        [directory, 'onnx/model_quantized.onnx'],
+        [join(directory, 'model.bin'), 'model.bin'],
+        [join(directory, 'model.bin'), 'tokenizer.bin'],
+      ] as const) {
+        const name = () => cacheName(parseSource(`file:${source}`));
+        await writeFile(join(directory, file), 'a');
+        const before = name();
+        assert.equal(name(), before);
+        await writeFile(join(directory, file), 'other');
+        assert.notEqual(name(), before, file);
+      }
+    } finally {
+      await rm(directory, { recursive: true, force: true });
     }
   });
 });

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, type Stats, statSync } from 'node:fs';
-import { basename, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CATALOG, type CatalogModel, catalogModel } from './catalog.ts';
 import { ModelError } from './errors.ts';
@@ -62,18 +62,41 @@ export function cacheName(source: ModelSource): string {
       return flat('hf', id, file, ...ends, digest(JSON.stringify([id, file, revision])));
     }
     case 'file': {
-      const stats = statSync(source.path, { throwIfNoEntry: false });
-      const identity = [source.path, described(stats), ...(stats?.isDirectory() ? filesOf(source.path) : [])];
+      const stats = statOf(source.path);
+      const identity = [source.path, described(stats), ...othersOf(source.path, stats)];
       return flat('file', basename(source.path), digest(identity.join('\n')));
     }
   }
 }
 
-/** The files of a directory with sizes and times: a directory's own time does not change when a file is written again. */
-function filesOf(directory: string): string[] {
-  return readdirSync(directory)
-    .sort()
-    .map((name) => `${name}\n${described(statSync(join(directory, name), { throwIfNoEntry: false }))}`);
+/** The other files that a conversion may read, with sizes and times. */
+function othersOf(path: string, stats: Stats | undefined): string[] {
+  if (stats?.isDirectory()) return filesOf(path, 1);
+  // A llama2.c checkpoint has its tokenizer beside it.
+  return path.endsWith('.bin') ? [described(statOf(join(dirname(path), 'tokenizer.bin')))] : [];
+}
+
+/** The files of a directory, with those of its folders: a directory's own time does not change when a file is written again. */
+function filesOf(directory: string, levels: number): string[] {
+  return namesIn(directory).flatMap((name) => {
+    const path = join(directory, name);
+    const stats = statOf(path);
+    const inner = levels > 0 && stats?.isDirectory() ? filesOf(path, levels - 1) : [];
+    return [`${name}\n${described(stats)}`, ...inner];
+  });
+}
+
+/** None for a folder that cannot be read: no conversion reads it either. */
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory).sort();
+  } catch {
+    return [];
+  }
+}
+
+function statOf(path: string): Stats | undefined {
+  return statSync(path, { throwIfNoEntry: false });
 }
 
 function described(stats: Stats | undefined): string {
