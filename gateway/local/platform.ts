@@ -7,8 +7,6 @@ import readline from 'node:readline';
 import { defaultHome, pinnedNode, ROOT } from '#infra/install.ts';
 import { PieClient } from '../client/client.ts';
 
-/** Longest time without a line of progress: loading a large model takes long. */
-const SILENCE_LIMIT_MS = 120_000;
 /** Longest stop, the drain of running invocations included. */
 const STOP_LIMIT_MS = 20_000;
 const TAIL_LINES = 30;
@@ -127,9 +125,10 @@ class Supervisor {
 
   serving(signal: AbortSignal | undefined): Promise<Serving> {
     return new Promise((resolve, reject) => {
-      let timer = setTimeout(() => undefined, 0);
+      // Keep this process alive until the start has ended.
+      this.#process.ref();
       const end = () => {
-        clearTimeout(timer);
+        this.#process.unref();
         signal?.removeEventListener('abort', abort);
         this.#onLine = () => undefined;
       };
@@ -141,19 +140,14 @@ class Supervisor {
         end();
         reject(signal?.reason);
       };
-      const wait = () => {
-        clearTimeout(timer);
-        timer = setTimeout(() => fail(`it printed nothing for ${SILENCE_LIMIT_MS / 1000} s`), SILENCE_LIMIT_MS);
-      };
       signal?.addEventListener('abort', abort, { once: true });
       this.#onLine = (line) => {
-        wait();
         const serving = servingIn(line);
         if (serving === null) return;
         end();
         resolve(serving);
       };
-      wait();
+      // No limit of its own: the supervisor bounds the start of each process, and a conversion may be silent for long.
       void this.exited.then((code) => fail(code === null ? 'it was ended' : `it ended with exit code ${code}`));
     });
   }

@@ -191,6 +191,21 @@ describe('lineProgress', () => {
     lineProgress('m', true).update({ phase: 'download', file: 'f', doneBytes: 0, totalBytes: 0 });
     assert.deepEqual(mock.calls.at(-1)?.arguments, ['m: downloading f: 0 B of 0 B (0 %)\n']);
   });
+
+  it('repeats the line of a conversion now and then', (t) => {
+    const { mock } = t.mock.method(process.stderr, 'write', () => true);
+    let nowMs = 10_000;
+    t.mock.method(performance, 'now', () => nowMs);
+    const progress = lineProgress('m', true);
+    for (const done of [1, 2, 3, 4]) {
+      progress.update({ phase: 'convert', done, total: 9 });
+      nowMs += 3000;
+    }
+    assert.deepEqual(
+      mock.calls.map(({ arguments: [line] }) => line),
+      ['m: writing tensors: 1 of 9\n', 'm: writing tensors: 3 of 9\n'],
+    );
+  });
 });
 
 describe('formatBytes', () => {

@@ -74,7 +74,7 @@ export function barProgress(name: string): ProgressView {
   };
 }
 
-/** Plain lines for pipes and logs: each step, and downloads now and then. */
+/** Plain lines for pipes and logs: each step, and the share of long ones now and then. */
 export function lineProgress(name: string, visible: boolean): ProgressView {
   let lastPhase = '';
   let lastLineMs = 0;
@@ -86,7 +86,8 @@ export function lineProgress(name: string, visible: boolean): ProgressView {
       const phase = progress.phase === 'download' ? `download ${progress.file}` : progress.phase;
       const now = performance.now();
       const changed = phase !== lastPhase;
-      if (!changed && !(progress.phase === 'download' && now - lastLineMs > LINE_INTERVAL_MS)) return;
+      const repeats = progress.phase === 'download' || progress.phase === 'convert';
+      if (!changed && !(repeats && now - lastLineMs > LINE_INTERVAL_MS)) return;
       lastPhase = phase;
       lastLineMs = now;
       switch (progress.phase) {
@@ -106,7 +107,7 @@ export function lineProgress(name: string, visible: boolean): ProgressView {
           line(`${name}: unpacking`);
           break;
         case 'convert':
-          line(`${name}: writing ${progress.total} tensors`);
+          line(`${name}: writing tensors: ${progress.done} of ${progress.total}`);
           break;
         case 'check':
           line(`${name}: checking`);
