@@ -152,21 +152,22 @@ describe('pullModel', () => {
   it('pulls through npm where the registry needs credentials, and still verifies the package', async () => {
     const bytes = await publishPackage();
     const secret = { requires: 'Bearer npm_secret', headers: { 'content-type': 'application/json' } };
-    const serve = (integrity: string) => {
+    const serve = (integrity: string, isHidden: boolean) => {
       const dist = { tarball: `${server.url}/tiny/-/tiny-1.0.0.tgz`, integrity };
       const versions = { '1.0.0': { name: 'tiny', version: '1.0.0', dist } };
-      server.files.set('/tiny', { ...secret, bytes: Buffer.from(JSON.stringify({ name: 'tiny', versions })) });
+      const document = { name: 'tiny', 'dist-tags': { latest: '1.0.0' }, versions };
+      server.files.set('/tiny', { ...secret, isHidden, bytes: Buffer.from(JSON.stringify(document)) });
       server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes, requires: secret.requires });
     };
     await writeFile(join(directory, 'npmrc'), `${server.url.replace('http:', '')}/:_authToken=npm_secret\n`);
     try {
-      serve(`sha512-${hash('sha512', Buffer.from('other'), 'base64')}`);
+      serve(`sha512-${hash('sha512', Buffer.from('other'), 'base64')}`, false);
       await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), {
         code: 'checksum-mismatch',
         hint: /npm pack tiny/,
       });
-      serve(`sha512-${hash('sha512', bytes, 'base64')}`);
-      const pulled = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
+      serve(`sha512-${hash('sha512', bytes, 'base64')}`, true);
+      const pulled = await pullModel('npm:tiny', { cacheDirectory });
       assert.equal(pulled.cached, false);
       assert.equal((await listCached(cacheDirectory))[0]?.checksum, `sha512:${hash('sha512', bytes)}`);
     } finally {

