@@ -1,4 +1,4 @@
-import { Context, sendJson } from '@pie/inferlet';
+import { Context, sendJson, specialTokens } from '@pie/inferlet';
 import {
   type ChoiceOptions,
   choicesOf,
@@ -79,7 +79,10 @@ async function complete(input: Input, prompt: string | readonly number[], firstI
   prompting('prompt', () => ctx.fill(prompt));
   const promptTokens = ctx.length;
   const texts = logprobs === undefined ? undefined : new TokenTexts(model);
-  const before = texts && echo ? await promptLogs(ctx, logprobs ?? 0) : [];
+  const scored = texts && echo ? await promptLogs(ctx, logprobs ?? 0) : [];
+  // `fill` has put this token before a text: it is not a part of the prompt.
+  const isAdded = typeof prompt === 'string' && ctx.tokens[0] === specialTokens(ctx.model.name).bos;
+  const before = isAdded ? scored.slice(1) : scored;
   const echoed = echo ? ctx.text : '';
 
   const choice = async (fork: Context, i: number): Promise<{ shown: Choice; tokens: number }> => {

@@ -1,4 +1,4 @@
-import { type Context, detokenize, specialTokens, tokenize } from '@pie/inferlet';
+import { type Context, detokenize, tokenize } from '@pie/inferlet';
 import {
   allocate,
   attempt,
@@ -84,14 +84,15 @@ function byText(texts: TokenTexts, top: TokenLog['top']): Readonly<Record<string
 /** States per call, bounded because they are embeds, which count against the inferlet's memory. */
 const ROWS = 64;
 
-/** The log-probability of each of a context's tokens given those before it (teacher forcing). The begin-of-text token has no entry. */
+/** The log-probability of each of a context's tokens given those before it (teacher forcing). */
 export async function promptLogs({ model, tokens }: Context, topLogprobs: number): Promise<PromptLog[]> {
+  const [first] = tokens;
+  if (first === undefined) return [];
   using queue = new Queue(model.name);
   const pages = attempt(() => allocate.allocatePages(queue, Math.ceil(tokens.length / model.pageSize)));
   using places = new Places(model.name);
   const logs: Promise<PromptLog>[] = [];
-  const [first] = tokens;
-  const begins = first !== undefined && { token: first, ...places.next(first) };
+  const begins = { token: first, ...places.next(first), logprob: null, top: null };
   for (let start = 0; start < tokens.length - 1; start += ROWS) {
     const inputs = tokens.slice(start, Math.min(start + ROWS, tokens.length - 1));
     const embeds = attempt(() => allocate.allocateEmbeds(queue, inputs.length * 2));
@@ -116,8 +117,7 @@ export async function promptLogs({ model, tokens }: Context, topLogprobs: number
   }
   const scored = await Promise.all(logs);
   allocate.freePages(queue, pages);
-  if (!begins || begins.token === specialTokens(model.name).bos) return scored;
-  return [{ ...begins, logprob: null, top: null }, ...scored];
+  return [begins, ...scored];
 }
 
 const NONE = Promise.resolve({ tokens: [], logProbabilities: [] });
