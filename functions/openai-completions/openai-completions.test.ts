@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type OpenAI from 'openai';
 import { BadRequestError } from 'openai';
-import { CHAT, callFunction, STORIES, TINY, TINY_REFERENCE } from '#test/harness/functions.ts';
+import { CHAT, callFunction, SMALL, STORIES, TINY, TINY_REFERENCE } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 import { NOT_TOKENS, openAiClient } from '../openai-shared/testing.ts';
 
@@ -98,6 +98,22 @@ describe('openai-completions', () => {
     const rescored = forced.choices[0]?.logprobs?.token_logprobs ?? [];
     assert.equal(rescored.length, 6);
     for (const [i, logprob] of rescored.entries()) assert.ok(Math.abs(logprob - (told[i] ?? 0)) < 1e-3);
+  });
+
+  it('gives a prompt token one log-probability, also among the most probable ones', async () => {
+    const client = await openAiClient();
+    const prompt = Array.from({ length: 200 }, (_, i) => 35 + ((7 * i) % 90));
+    const { choices } = await client.completions.create({
+      ...{ model: SMALL, prompt, echo: true, logprobs: 20, max_tokens: 0 },
+    });
+    const { tokens = [], token_logprobs: own = [], top_logprobs: top = [] } = choices[0]?.logprobs ?? {};
+    // Several tokens have the text of a part of a character.
+    const listed = tokens.flatMap((token, i) => {
+      const { [token]: value } = token === '\ufffd' ? {} : (top?.[i] ?? {});
+      return value === undefined ? [] : [{ own: own?.[i], value }];
+    });
+    assert.ok(listed.length > 8);
+    for (const { own, value } of listed) assert.equal(own, value);
   });
 
   it('keeps the most probable alternative of those with one text', async () => {

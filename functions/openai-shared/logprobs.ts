@@ -106,11 +106,12 @@ export async function promptLogs({ model, tokens }: Context, topLogprobs: number
       const place = places.next(token);
       const best = topLogprobs > 0 ? settle(outputText.nextDistribution(queue, state, topLogprobs)) : NONE;
       logs.push(
-        Promise.all([own, best]).then(([[logprob = 0], distribution]) => ({
-          ...tokenLog(distribution, token, topLogprobs),
-          logprob,
-          ...place,
-        })),
+        Promise.all([own, best]).then(([[logprob = 0], distribution]) => {
+          const log = tokenLog(distribution, token, topLogprobs);
+          // The device may round the two calls' values differently.
+          const isListed = log.top.some((other) => other.token === token);
+          return { ...log, ...(!isListed && { logprob }), ...place };
+        }),
       );
     }
     allocate.freeEmbeds(queue, embeds);
