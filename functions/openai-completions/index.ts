@@ -1,4 +1,4 @@
-import { Context, sendJson, specialTokens } from '@pie/inferlet';
+import { Context, map, sendJson, specialTokens } from '@pie/inferlet';
 import {
   type ChoiceOptions,
   choicesOf,
@@ -62,7 +62,7 @@ export const run = serve(async (input: Input, invocation) => {
     if (stream) await sendJson(message(choice));
   };
   const show: Show = { send, message: stream ? message : undefined };
-  const prompts = promptsOf(input.prompt);
+  const prompts = await map(promptsOf(input.prompt), (prompt) => prepare(input, prompt));
   const answers = await Promise.all(prompts.map((prompt, i) => complete(input, prompt, i * n, show)));
   const sum = (of: keyof Usage): number => answers.reduce((total, { usage }) => total + usage[of], 0);
   const usage = usageOf({ prompt: sum('prompt'), completion: sum('completion') });
@@ -71,18 +71,30 @@ export const run = serve(async (input: Input, invocation) => {
   return null;
 });
 
-/** Generates all choices of one prompt. The first choice has the index `firstIndex`. */
-async function complete(input: Input, prompt: string | readonly number[], firstIndex: number, show: Show) {
-  const { model, n = 1, echo = false, logprobs, max_tokens: maxTokens = DEFAULT_MAX_TOKENS } = input;
-  const { ignore_eos: ignoreEos = false, return_token_ids: returnsIds = false } = input;
-  using ctx = new Context({ model });
+/** A prompt, ready for its choices. */
+interface Prepared {
+  readonly ctx: Context;
+  /** Log entries of the echoed prompt. */
+  readonly before: readonly PromptLog[];
+}
+
+/** Fills a context with a prompt, and scores the prompt when the request asks for it. */
+async function prepare({ model, echo, logprobs }: Input, prompt: string | readonly number[]): Promise<Prepared> {
+  const ctx = new Context({ model });
   prompting('prompt', () => ctx.fill(prompt));
-  const promptTokens = ctx.length;
-  const texts = logprobs === undefined ? undefined : new TokenTexts(model);
-  const scored = texts && echo ? await promptLogs(ctx, logprobs ?? 0) : [];
+  if (!echo || logprobs === undefined) return { ctx, before: [] };
+  const scored = await promptLogs(ctx, logprobs);
   // `fill` has put this token before a text: it is not a part of the prompt.
   const isAdded = typeof prompt === 'string' && ctx.tokens[0] === specialTokens(ctx.model.name).bos;
-  const before = isAdded ? scored.slice(1) : scored;
+  return { ctx, before: isAdded ? scored.slice(1) : scored };
+}
+
+/** Generates all choices of one prompt. The first choice has the index `firstIndex`. */
+async function complete(input: Input, { ctx, before }: Prepared, firstIndex: number, show: Show) {
+  const { model, n = 1, echo = false, logprobs, max_tokens: maxTokens = DEFAULT_MAX_TOKENS } = input;
+  const { ignore_eos: ignoreEos = false, return_token_ids: returnsIds = false } = input;
+  const promptTokens = ctx.length;
+  const texts = logprobs === undefined ? undefined : new TokenTexts(model);
   const echoed = echo ? ctx.text : '';
 
   const choice = async (fork: Context, i: number): Promise<{ shown: Choice; tokens: number }> => {

@@ -116,6 +116,19 @@ describe('openai-completions', () => {
     for (const { own, value } of listed) assert.equal(own, value);
   });
 
+  it('scores as many prompts of token ids as a request may have', async () => {
+    const client = await openAiClient();
+    const prompt = Array.from({ length: 64 }, (_, p) => Array.from({ length: 129 }, (_, i) => 3 + ((7 * i + p) % 250)));
+    const request = { model: SMALL, echo: true, logprobs: 1, max_tokens: 0 };
+    const { choices } = await client.completions.create({ ...request, prompt });
+    assert.equal(choices.length, prompt.length);
+    for (const { logprobs } of choices) assert.equal(logprobs?.token_logprobs?.length, 129);
+    const [alone] = (await client.completions.create({ ...request, prompt: prompt[63] ?? [] })).choices;
+    const [mine = [], last = []] = [alone, choices[63]].map((choice) => choice?.logprobs?.token_logprobs?.slice(1));
+    assert.equal(mine.length, 128);
+    for (const [i, logprob] of mine.entries()) assert.ok(Math.abs(logprob - (last[i] ?? 1)) < 1e-3, `${i}: ${logprob}`);
+  });
+
   it('keeps the most probable alternative of those with one text', async () => {
     const client = await openAiClient();
     // Within these characters, the model expects other parts of characters, whose texts are all U+FFFD.

@@ -1,4 +1,4 @@
-import { type Context, detokenize, tokenize } from '@pie/inferlet';
+import { type Context, detokenize, map, tokenize } from '@pie/inferlet';
 import {
   allocate,
   attempt,
@@ -83,42 +83,46 @@ function byText(texts: TokenTexts, top: TokenLog['top']): Readonly<Record<string
 
 /** States per call, bounded because they are embeds, which count against the inferlet's memory. */
 const ROWS = 64;
+/** Such calls under way for one prompt: the device computes one while the inferlet takes the values of another. */
+const CALLS = 2;
 
 /** The log-probability of each of a context's tokens given those before it (teacher forcing). */
 export async function promptLogs({ model, tokens }: Context, topLogprobs: number): Promise<PromptLog[]> {
-  const [first] = tokens;
-  if (first === undefined) return [];
+  using places = new Places(model.name);
+  const [first, ...rest] = tokens.map((token) => ({ token, ...places.next(token) }));
+  if (!first) return [];
   using queue = new Queue(model.name);
   const pages = attempt(() => allocate.allocatePages(queue, Math.ceil(tokens.length / model.pageSize)));
-  using places = new Places(model.name);
-  const logs: Promise<PromptLog>[] = [];
-  const begins = { token: first, ...places.next(first), logprob: null, top: null };
-  for (let start = 0; start < tokens.length - 1; start += ROWS) {
-    const inputs = tokens.slice(start, Math.min(start + ROWS, tokens.length - 1));
+  const starts = Array.from({ length: Math.ceil(rest.length / ROWS) }, (_, i) => i * ROWS);
+  const score = async (start: number): Promise<PromptLog[]> => {
+    const scored = rest.slice(start, start + ROWS);
+    const inputs = tokens.slice(start, start + scored.length);
     const embeds = attempt(() => allocate.allocateEmbeds(queue, inputs.length * 2));
     const [embedded, states] = [embeds.slice(0, inputs.length), embeds.slice(inputs.length)];
     const positions = Uint32Array.from(inputs, (_, i) => start + i);
     inputText.embedText(queue, Uint32Array.from(inputs), positions, embedded);
     forward.forward(queue, pages, embedded, pages, states, undefined);
-    for (const [i, state] of Array.from(states).entries()) {
-      const token = tokens[start + i + 1] as number;
-      const own = settle(outputText.logProbabilities(queue, state, Uint32Array.of(token)));
-      const place = places.next(token);
-      const best = topLogprobs > 0 ? settle(outputText.nextDistribution(queue, state, topLogprobs)) : NONE;
-      logs.push(
-        Promise.all([own, best]).then(([[logprob = 0], distribution]) => {
-          const log = tokenLog(distribution, token, topLogprobs);
-          // The device may round the two calls' values differently.
-          const isListed = log.top.some((other) => other.token === token);
-          return { ...log, ...(!isListed && { logprob }), ...place };
-        }),
-      );
-    }
+    const logs = await Promise.all(
+      scored.map(async ({ token, ...place }, i) => ({
+        ...(await logAfter(queue, states[i] as number, token, topLogprobs)),
+        ...place,
+      })),
+    );
     allocate.freeEmbeds(queue, embeds);
-  }
-  const scored = await Promise.all(logs);
+    return logs;
+  };
+  const logs = await map(starts, score, { concurrency: CALLS });
   allocate.freePages(queue, pages);
-  return [begins, ...scored];
+  return [{ ...first, logprob: null, top: null }, ...logs.flat()];
 }
 
-const NONE = Promise.resolve({ tokens: [], logProbabilities: [] });
+/** The log entry of a token after a state. Takes the token's value from the list if possible: a device may round those of two calls differently. */
+async function logAfter(queue: Queue, state: number, token: number, topLogprobs: number): Promise<TokenLog> {
+  const best = topLogprobs > 0 ? await settle(outputText.nextDistribution(queue, state, topLogprobs)) : NONE;
+  const log = tokenLog(best, token, topLogprobs);
+  if (log.top.some((other) => other.token === token)) return log;
+  const [logprob = 0] = await settle(outputText.logProbabilities(queue, state, Uint32Array.of(token)));
+  return { ...log, logprob };
+}
+
+const NONE = { tokens: [], logProbabilities: [] };

@@ -13,6 +13,9 @@ export function embedder({ model, encoder }: { model?: string | undefined; encod
   return async (texts) => (await encode(texts, { model: found })).vectors;
 }
 
+/** States read at a time. The texts are embedded side by side, and an inferlet holds only so many unread values. */
+const READS = 64;
+
 /**
  * A text's embedding, a vector of length 1: the weighted mean of the model's states after its tokens. Later states weigh more, because they
  * have seen more of the text (Muennighoff, SGPT, 2022). The text's keys and values live for this call only.
@@ -27,7 +30,11 @@ async function embedByStates(text: string, name?: string): Promise<Float32Array>
   const states = embeds.slice(tokens.length);
   inputText.embedText(queue, tokens, [...tokens.keys()], inputs);
   forward.forward(queue, [], inputs, [], states, undefined);
-  const rows = await Promise.all(states.map((state) => settle(outputText.readEmbed(queue, state))));
+  const rows: number[][] = [];
+  for (let start = 0; start < states.length; start += READS) {
+    const some = states.slice(start, start + READS);
+    rows.push(...(await Promise.all(some.map((state) => settle(outputText.readEmbed(queue, state))))));
+  }
   allocate.freeEmbeds(queue, embeds);
   const sum = new Float32Array(rows[0]?.length ?? 0);
   for (const [i, row] of rows.entries()) for (let k = 0; k < sum.length; k++) sum[k] += (i + 1) * (row[k] as number);
