@@ -38,7 +38,7 @@ const clock = {
 describe('openai-chat', () => {
   it('answers in one piece and as a stream, and continues the conversation', async () => {
     const client = await openAiClient();
-    const request = { model: CHAT, messages: QUESTION, temperature: 0, max_completion_tokens: 24 };
+    const request = { model: CHAT, messages: QUESTION, top_p: 0, max_completion_tokens: 24 };
     const { choices, usage, object } = await client.chat.completions.create(request);
     const [{ message, finish_reason } = assert.fail()] = choices;
     assert.equal(message.content, 'The capital of France is Paris.');

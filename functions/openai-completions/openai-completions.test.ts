@@ -129,6 +129,18 @@ describe('openai-completions', () => {
     for (const [i, logprob] of mine.entries()) assert.ok(Math.abs(logprob - (last[i] ?? 1)) < 1e-3, `${i}: ${logprob}`);
   });
 
+  it('takes the most probable token with a top_p of 0', async () => {
+    const client = await openAiClient();
+    const ask = async (more: object) => {
+      const { choices } = await client.completions.create({ model: STORIES, prompt: PROMPT, max_tokens: 12, ...more });
+      return choices[0]?.text;
+    };
+    for (const more of [{}, { logprobs: 0 }, { presence_penalty: 1 }])
+      assert.equal(await ask({ top_p: 0, ...more }), await ask({ temperature: 0, ...more }));
+    // A value that 32 bits cannot represent.
+    assert.equal(await ask({ top_p: 1e-50 }), await ask({ temperature: 0 }));
+  });
+
   it('keeps the most probable alternative of those with one text', async () => {
     const client = await openAiClient();
     // Within these characters, the model expects other parts of characters, whose texts are all U+FFFD.

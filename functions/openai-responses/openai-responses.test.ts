@@ -47,7 +47,7 @@ describe('openai-responses', () => {
       ],
     });
     const request = {
-      ...{ model: CHAT, instructions: 'Be brief.', input: QUESTION, temperature: 0, max_output_tokens: 24 },
+      ...{ model: CHAT, instructions: 'Be brief.', input: QUESTION, top_p: 0, max_output_tokens: 24 },
       metadata: { run: 'test' },
     };
     const whole = await client.responses.create(request);

@@ -37,6 +37,8 @@ export interface TokenLog {
 
 /** The value that OpenAI's API gives for tokens too improbable to report. */
 const VERY_UNLIKELY = -9999;
+/** Smallest `top_p` of the device: keeps the most probable token alone, as OpenAI's 0 does. Smaller values may be 0 in 32 bits. */
+const LEAST_TOP_P = 2 ** -126;
 /** Most candidates that a device returns. */
 const CANDIDATES = 256;
 
@@ -50,10 +52,10 @@ export function samplerOf(
   logs: TokenLog[] | undefined,
   topLogprobs: number,
 ): Sampler {
-  const { temperature, top_p: topP, top_k: topK, min_p: minP, frequency_penalty, presence_penalty, logit_bias } = input;
+  const { temperature, top_p = 1, top_k: topK, min_p: minP, frequency_penalty, presence_penalty, logit_bias } = input;
   // Each choice has its own draws. The first choice draws like a request for a single choice.
   const seed = input.seed === undefined ? undefined : (input.seed + Math.imul(choice, 0x9e3779b9)) >>> 0;
-  const options = { temperature, topP, topK, minP, seed };
+  const options = { temperature, topP: Math.max(top_p, LEAST_TOP_P), topK, minP, seed };
   const chain: Processor[] = [
     ...(logit_bias ? [logitBias(logit_bias)] : []),
     ...(frequency_penalty ? [frequencyPenalty(frequency_penalty)] : []),
