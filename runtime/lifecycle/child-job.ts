@@ -1,14 +1,18 @@
-import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
+import { isReference } from '#scheduler/functions/aliases.ts';
 import { FUNCTION_NAME, resolveLimits } from '#scheduler/functions/manifest.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { fromStore } from '../host/ask.ts';
-import type { TextService, TextUser } from '../texts/service.ts';
+import type { StoreQueues } from '../host/store-queues.ts';
+import type { TextService } from '../texts/service.ts';
 
 /** Maximum characters of a child's input. */
 const MAX_INPUT = 256 << 10;
+/** Maximum characters of a reference in an error. */
+const MAX_QUOTED = 200;
 
 /** The fields of the parent's job that select a child's function. */
 export type ParentJob = Pick<InvocationJob, 'tenant' | 'function' | 'version'>;
@@ -31,34 +35,35 @@ export function referenceOf(text: string): { name: string; version: string | und
   return at < 0 ? { name: text, version: undefined } : { name: text.slice(0, at), version: text.slice(at + 1) };
 }
 
-/** Finds a child's function. Throws nothing. */
+/** Finds a child's function, by a call in its tenant's queue. Throws nothing. */
 export async function findFunction(
   jobs: ChildJobs,
+  queues: StoreQueues,
   parent: ParentJob,
   reference: string,
 ): Promise<Outcome<FunctionVersion>> {
   const { name, version } = referenceOf(reference);
   const unknown = () =>
-    err(handlerError('not-found', `there is no function ${reference.slice(0, 200)}; list what is deployed`));
-  if (!FUNCTION_NAME.test(name)) return unknown();
+    err(handlerError('not-found', `there is no function ${quoted(reference)}; list what is deployed`));
+  if (!FUNCTION_NAME.test(name) || !isReference(version ?? '')) return unknown();
   try {
-    const found = await jobs.functionOf(parent, name, version);
+    const found = await queues.during(parent.tenant, reference.length, () => jobs.functionOf(parent, name, version));
     return found ? ok(found) : unknown();
   } catch (error) {
     return err(fromStore(error));
   }
 }
 
-/** Checks an input against its function's schema. The parent pays for the CPU time, because a schema may be slow to check. */
-export async function checkInput(
-  { texts }: ChildJobs,
-  parent: TextUser,
-  version: FunctionVersion,
-  input: string,
-): Promise<Outcome<undefined>> {
-  if (input.length <= MAX_INPUT) return texts.check(parent, input, version);
-  const text = `the input has ${input.length} characters; ${MAX_INPUT} is the limit of a child's, send the rest as messages`;
-  return err(handlerError('invalid-argument', text));
+/** A reference in an error that the inferlet may keep: a copy, since a slice would keep all of the reference, which may be many MiB. */
+export function quoted(reference: string): string {
+  return JSON.stringify(reference.slice(0, MAX_QUOTED));
+}
+
+/** The error for an input of a child that is too long; null for a shorter one. */
+export function refuseInput({ length }: string): HandlerError | null {
+  if (length <= MAX_INPUT) return null;
+  const text = `the input has ${length} characters; ${MAX_INPUT} is the limit of a child's, send the rest as messages`;
+  return handlerError('invalid-argument', text);
 }
 
 /**

@@ -1,13 +1,17 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
+import { NO_GRANTS } from '#scheduler/functions/grants.ts';
 import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { StoreQueues } from '../host/store-queues.ts';
+import { Account } from '../workers/account.ts';
 import { ChildRuns, type ChildRunsOptions } from './child-runs.ts';
+import { Children } from './children.ts';
 import { Family } from './family.ts';
 
 const JOB: InvocationJob = {
@@ -51,6 +55,39 @@ describe('the children of a runtime', () => {
     assert.equal(runs.enter('other')?.tag, 'unavailable');
     runs.leave('other');
     assert.equal(runs.enter('other'), null);
+  });
+
+  it('are looked up by well-formed references only, as calls of their tenant, and not with too long an input', async () => {
+    const asked: (string | undefined)[] = [];
+    const functionOf = async (_parent: unknown, _name: string, version?: string) => {
+      asked.push(version?.slice(0, 20));
+      return null;
+    };
+    const lines = new StoreQueues();
+    const jobs = { functionOf, texts: { check: () => assert.fail('no input is expected') }, limits: DEFAULT_LIMITS };
+    const children = new Children(open({ jobs, lines }), {
+      ...{ job: JOB, epoch: 1, depth: 0, family: new Family(JOB), grants: { ...NO_GRANTS, launch: '*' } },
+      ...{ deadline: { at: 1, leftMs: 1 }, takePlaces: () => undefined },
+      texts: { tenant: JOB.tenant, account: new Account({ charge: () => undefined, usedUp: () => false }) },
+    });
+    const refusal = async (reference: string, input = '{}') => {
+      const outcome = await children.launch(reference, input);
+      assert.ok(outcome.tag === 'err' && outcome.val.val.length < 1000);
+      return outcome.val.tag;
+    };
+    for (const version of ['x'.repeat(1e6), 'f'.repeat(1e6), 'Live', 'a b', '012'])
+      assert.equal(await refusal(`f@${version}`), 'not-found');
+    assert.equal(await refusal('f', ' '.repeat((256 << 10) + 1)), 'invalid-argument');
+    assert.deepEqual(asked, []);
+
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const others = Array.from({ length: 16 }, () => lines.during(JOB.tenant, 0, () => promise));
+    const found = ['f', 'f@', 'f@live', 'f@v1.2', 'f@0123456789ab'].map((reference) => refusal(reference));
+    await setImmediate();
+    assert.deepEqual(asked, []);
+    resolve();
+    await Promise.all([...others, ...found]);
+    assert.deepEqual(asked, [undefined, '', 'live', 'v1.2', '0123456789ab']);
   });
 
   it('that the platform fails to begin are refused as internal', async () => {

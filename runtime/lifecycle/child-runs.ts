@@ -1,5 +1,6 @@
-import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
+import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
@@ -9,7 +10,7 @@ import { Shares } from '#scheduler/policies/shares.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { Ending } from '#wit/generated/host.ts';
 import type { StoreQueues } from '../host/store-queues.ts';
-import type { ChildJobs } from './child-job.ts';
+import { type ChildJobs, findFunction, type ParentJob } from './child-job.ts';
 import { ChildRun } from './child-run.ts';
 import type { Family } from './family.ts';
 import { isLost, untilStored } from './stored.ts';
@@ -22,7 +23,7 @@ export interface ChildRunsOptions {
   readonly invocations: Invocations;
   readonly inbox: Inbox;
   readonly events: EventLog;
-  /** Bounds the reads of the children's logs for their parents. */
+  /** Bounds the parents' searches for functions, and their reads of their children's logs. */
   readonly lines: StoreQueues;
   readonly runtimeId: string;
   readonly jobs: ChildJobs;
@@ -70,6 +71,12 @@ export class ChildRuns {
 
   get jobs(): ChildJobs {
     return this.#options.jobs;
+  }
+
+  /** Finds the function that an inferlet names for its child. */
+  find(parent: ParentJob, reference: string): Promise<Outcome<FunctionVersion>> {
+    const { jobs, lines } = this.#options;
+    return findFunction(jobs, lines, parent, reference);
   }
 
   /** Takes a place for a child of a tenant; returns an error when there is none. The caller must give a taken place back with `leave`. */

@@ -6,7 +6,7 @@ import type { Ending } from '#wit/generated/host.ts';
 import type { ChildLauncher, RunningChild } from '../host/children.ts';
 import type { Deadline } from '../host/inferlet.ts';
 import type { TextUser } from '../texts/service.ts';
-import { checkInput, childJob, findFunction, referenceOf } from './child-job.ts';
+import { childJob, quoted, referenceOf, refuseInput } from './child-job.ts';
 import type { ChildRun } from './child-run.ts';
 import type { ChildRuns } from './child-runs.ts';
 import type { Family } from './family.ts';
@@ -53,7 +53,7 @@ export class Children implements ChildLauncher {
   }
 
   async launch(reference: string, input: string): Promise<Outcome<RunningChild>> {
-    const refused = this.#refusal(reference) ?? this.#enter();
+    const refused = this.#refusal(reference) ?? refuseInput(input) ?? this.#enter();
     if (refused) return err(refused);
     const launching = this.#launch(reference, input);
     this.#keep(this.#leaving(launching));
@@ -91,7 +91,7 @@ export class Children implements ChildLauncher {
     const { launch } = this.#parent.grants;
     const { name } = referenceOf(reference);
     if (launch === '*' || launch.includes(name)) return null;
-    const text = `this function may not launch "${name.slice(0, 100)}": name it in the manifest's grants.launch`;
+    const text = `this function may not launch ${quoted(name)}: name it in the manifest's grants.launch`;
     return handlerError('unsupported', text);
   }
 
@@ -117,10 +117,10 @@ export class Children implements ChildLauncher {
       ended: Promise.resolve(null),
     });
     const { job, epoch, family } = this.#parent;
-    const found = await findFunction(this.#runs.jobs, job, reference);
+    const found = await this.#runs.find(job, reference);
     if (found.tag === 'err') return failed(found.val);
-    const { texts } = this.#parent;
-    const checked = await checkInput(this.#runs.jobs, texts, found.val, input);
+    // The parent pays for the CPU time, because a schema may be slow to check.
+    const checked = await this.#runs.jobs.texts.check(this.#parent.texts, input, found.val);
     if (checked.tag === 'err') return failed(checked.val);
     if (this.#stopped) return failed(handlerError('cancelled', this.#stopped.message));
     this.#parent.takePlaces();

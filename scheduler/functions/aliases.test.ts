@@ -6,6 +6,7 @@ import {
   aliasNameFault,
   chooseVersion,
   heaviest,
+  isReference,
   lastOf,
   type Share,
   sharesFault,
@@ -98,6 +99,9 @@ describe('shares of versions', () => {
     for (const name of ['live', 'v1.2', 'canary', 'beta_2', 'x']) assert.equal(aliasNameFault(name), null, name);
     for (const name of ['', 'none', 'Upper', '1st', 'feed', 'abcdefabcdef', 'a/b', 'a@b', 'ä', 'x'.repeat(64)])
       assert.ok(aliasNameFault(name), name);
+    for (const reference of ['', 'live', 'v1.2', '0123', 'abcdefabcdef']) assert.ok(isReference(reference), reference);
+    for (const reference of ['Upper', '012', 'a b', 'a@b', 'x'.repeat(64), 'f'.repeat(65)])
+      assert.ok(!isReference(reference));
   });
 });
 

@@ -68,6 +68,11 @@ export function aliasNameFault(alias: string, field = 'alias'): AliasFault | nul
   return null;
 }
 
+/** True for a text that can name a version or an alias in a reference to a function; '' names `live`. */
+export function isReference(text: string): boolean {
+  return text === '' || ALIAS_NAME.test(text) || LIKE_VERSION.test(text);
+}
+
 /** The fault of an alias's shares, or null. Does not check that their versions exist. */
 export function sharesFault(shares: readonly Share[]): AliasFault | null {
   if (shares.length === 0) return { field: '/shares', message: 'must name at least one version' };
