@@ -7,9 +7,12 @@ export async function assertPortFree({ host, port }: Pick<Config, 'host' | 'port
   const server = net.createServer();
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) =>
-      reject(new ConfigError(`Port ${port} on ${host} cannot be used (${error.code}). Set PIE_PORT to a free one.`)),
+      reject(new ConfigError(`Port ${port} on ${host} cannot be used (${error.code}). ${remedyOf(error)}`)),
     );
     server.listen(port, host, resolve);
   });
   await new Promise((resolve) => server.close(resolve));
 }
+
+const remedyOf = ({ code }: NodeJS.ErrnoException): string =>
+  code === 'EADDRNOTAVAIL' ? 'Set PIE_HOST to an address of this machine.' : 'Set PIE_PORT to a free one.';

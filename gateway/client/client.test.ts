@@ -103,25 +103,6 @@ describe('PieClient', () => {
     assert.equal((await client.ready()).ready, true);
   });
 
-  it('sends a message once although the first answer is lost', async () => {
-    const { id } = await client.submit('echo', { prompt: 'a' });
-    let lost = 0;
-    const wired = new PieClient({
-      ...{ url: platform.url, apiKey: platform.apiKey },
-      fetch: async (url, init) => {
-        const answer = await fetch(url, init);
-        if (lost > 0) return answer;
-        lost += 1;
-        throw new TypeError('the connection broke');
-      },
-    });
-    for (let sent = 1; sent <= 2; sent += 1) {
-      await wired.send(id, 'a');
-      const { redis, keys } = platform.scheduler.store;
-      assert.deepEqual([await redis.llen(keys.inbox(id)), lost], [sent, 1]);
-    }
-  });
-
   it('closes a session although the gateway is away at first', async () => {
     const { id } = await client.submit('echo', { prompt: 'a' });
     let tries = 0;

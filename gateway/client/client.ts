@@ -8,6 +8,7 @@ import type {
   ModelInfo,
 } from '../app/control.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
+import type { PieError } from './errors.ts';
 import { FunctionsClient, functionPath } from './functions.ts';
 import { type ClientOptions, Http } from './http.ts';
 import { InvocationStream } from './invocation-stream.ts';
@@ -32,6 +33,8 @@ export type { InvokeOptions, Outcome } from './invoking.ts';
 export type { LogQuery } from './logs.ts';
 export type { InvocationListQuery } from './operations.ts';
 
+/** Time for which `send` repeats a message: the platform knows its key for a minute. */
+const KEY_KNOWN_MS = 45_000;
 const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
 
 /**
@@ -119,7 +122,9 @@ export class PieClient extends FunctionsClient {
   ): Promise<void> {
     const body = typeof message === 'string' ? { text: message } : { base64: toBase64(message) };
     const headers = { 'idempotency-key': idempotencyKey };
-    await this.#http.retrying(() => this.#message(id, body, options, headers), options.signal);
+    const forgotten = AbortSignal.timeout(KEY_KNOWN_MS);
+    const isTransient = (error: PieError) => error.retryable && !forgotten.aborted;
+    await this.#http.retrying(() => this.#message(id, body, options, headers), options.signal, false, isTransient);
   }
 
   /** Tells a running invocation that no more messages will follow. */

@@ -74,6 +74,9 @@ describe('when Redis dies', () => {
     const reading = new Reading(response);
     await attempt.say('before');
     await reading.next();
+    // The gateway asks Redis for a key that it has known for 1.5 s.
+    await sleep(1500);
+    await h.ask('/v1/functions');
     await platform.redis.kill();
     const message = (body: string, key: Record<string, string> = {}) =>
       h.ask(`/v1/invocations/${attempt.id}/messages`, { method: 'POST', body, headers: { ...JSON_TYPE, ...key } });

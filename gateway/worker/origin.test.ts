@@ -145,6 +145,8 @@ describe('the control plane over HTTP', () => {
       return invocations.map(({ id }) => id);
     };
     await control.invoke(call, request);
+    // The origin asks Redis for a key that it has known for 1.5 s.
+    await sleep(1500);
     const before = await open();
     process.kill(platform.redis.pid!, 'SIGSTOP');
     try {

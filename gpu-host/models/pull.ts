@@ -121,10 +121,10 @@ async function fetchAndPublish(
     const pulledAt = new Date().toISOString();
     const manifest = { name: cached, source: name, checksum: arrived.checksum, pulledAt, kind };
     const directory = await publish(staging, manifest, cacheDirectory);
-    await removeDownloads(partPrefix);
+    await removeDownloads(partPrefix).catch(() => undefined);
     return directory;
   } catch (error) {
-    if (isRefusal(error)) await removeDownloads(partPrefix);
+    if (isRefusal(error)) await removeDownloads(partPrefix).catch(() => undefined);
     throw error;
   } finally {
     await rm(staging, { recursive: true, force: true });

@@ -5,6 +5,9 @@ import { fileURLToPath } from 'node:url';
 import { CATALOG, type CatalogModel, catalogModel } from './catalog.ts';
 import { ModelError } from './errors.ts';
 
+/** Folders of a model's directory from which a conversion reads. */
+const READ_FOLDERS = ['onnx', '1_Pooling'];
+
 /** A parsed model source. */
 export type ModelSource =
   | { readonly kind: 'catalog'; readonly model: CatalogModel }
@@ -71,20 +74,14 @@ export function cacheName(source: ModelSource): string {
 
 /** The other files that a conversion may read, with sizes and times. */
 function othersOf(path: string, stats: Stats | undefined): string[] {
-  if (stats?.isDirectory()) return filesOf(path, 1);
+  if (stats?.isDirectory()) return [...filesOf(path), ...READ_FOLDERS.flatMap((folder) => filesOf(join(path, folder)))];
   // A llama2.c checkpoint has its tokenizer beside it.
   return path.endsWith('.bin') ? [described(statOf(join(dirname(path), 'tokenizer.bin')))] : [];
 }
 
-/** The files of a directory, with those of its folders: a directory's own time does not change when a file is written again. */
-function filesOf(directory: string, levels: number): string[] {
-  return namesIn(directory).flatMap((name) => {
-    const path = join(directory, name);
-    const stats = statOf(path);
-    const inner = levels > 0 && stats?.isDirectory() ? filesOf(path, levels - 1) : [];
-    return [`${name}\n${described(stats)}`, ...inner];
-  });
-}
+/** Names, sizes and times of a directory's entries. */
+const filesOf = (directory: string): string[] =>
+  namesIn(directory).map((name) => `${name}\n${described(statOf(join(directory, name)))}`);
 
 /** None for a folder that cannot be read: no conversion reads it either. */
 function namesIn(directory: string): string[] {

@@ -191,6 +191,11 @@ export const STEPS = [
         title: 'CUDA backend for this CPU',
         minutes: 8,
         args: ['gpu-host/backends/cuda/build.ts', '--emulate', '--quiet'],
+        next: {
+          title: 'C++ tests for this CPU',
+          minutes: 8,
+          args: ['gpu-host/backends/cuda/build.ts', '--emulate', '--tests', '--quiet'],
+        },
       },
     ],
   },

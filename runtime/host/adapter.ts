@@ -31,6 +31,11 @@ export const adapter = {
     outEmbeds: Uint32Array,
     mask: Mask | undefined,
   ): void => {
+    const refused = refuseName(name);
+    if (refused) {
+      queue.fail(refused);
+      return;
+    }
     inferlet.hooks.steps?.forward(queue, inEmbeds.length, outEmbeds.length > 0);
     queue.device?.send(queue.id, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask, adapter: name });
   },

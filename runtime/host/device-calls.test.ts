@@ -14,8 +14,7 @@ import type { Residency } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
-import { KvFile } from './kv-file.ts';
-import { SharedNames } from './names/shared-names.ts';
+import type { KvFile } from './kv-file.ts';
 
 const PAGE_SIZE = 16;
 const TOP = 8;
@@ -82,49 +81,6 @@ describe('calls from an inferlet to a GPU host', () => {
     const guest = inferlet();
     return step(guest, tokens, 0, u32(), pages(guest, Math.ceil(tokens.length / PAGE_SIZE)));
   };
-
-  it('that have a malformed name are refused at once, before the GPU host or the store of names is asked', async () => {
-    const unasked = () => assert.fail('the store was asked for a malformed name');
-    const owners = { of: unasked, list: unasked, claim: unasked, release: unasked };
-    const names = new SharedNames(owners, { list: [connection, connection] });
-    for (const [guest, name] of [
-      [inferlet(), 'x'.repeat(1 << 24)],
-      [inferlet({ services: { names } }), 'x'.repeat(129)],
-    ] as const) {
-      const { device } = guest.queue;
-      const file = KvFile.open(guest.inferlet, guest.queue, undefined, false);
-      const grammar = guest.call<object>('grammar', '[constructor]compiled', 'tiny', { tag: 'json' });
-      const matcher = guest.call<object>('grammar', '[constructor]matcher', grammar);
-      const request = {
-        ...{ tokens: text(1), positions: count(1), inPages: u32(), outPages: u32(), mask: undefined },
-        ...{ rows: 1, output: { tag: 'distributions', val: TOP } },
-      };
-      const issued = device?.issuedCalls;
-      const ask = (of: string, what: string, ...args: unknown[]) =>
-        guest.call<Promise<Outcome<unknown>>>(of, what, guest.queue, ...args);
-      const ends = [
-        ask('allocate', 'import-pages', name),
-        ask('allocate', 'export-pages', u32(), name, false),
-        ask('allocate', 'unexport', name),
-        ask('allocate', 'make-durable', name),
-        ask('allocate', 'pin-export', name, 1),
-        ask('kv-files', 'remove', name),
-        ask('kv-files', 'make-durable', name),
-        KvFile.open(guest.inferlet, guest.queue, name, true).ready(),
-        file.save(name, false, 'private'),
-        ask('adapter', 'load-adapter', name),
-        ask('adapter', 'step', name, request),
-        ask('grammar', 'verify', matcher, name, request),
-      ];
-      const listed = ask('kv-files', 'files', name);
-      assert.deepEqual([device?.issuedCalls, device?.pendingCalls, guest.inferlet.outgoing.calls], [issued, 0, 0]);
-      assert.deepEqual(
-        await Promise.all(ends.map(failure)),
-        ends.map(() => 'invalid-argument'),
-      );
-      assert.deepEqual(value(await listed), []);
-    }
-  });
 
   describe('allocate', () => {
     it('exports pages by name within a tenant, and other inferlets of the tenant import them', async () => {
@@ -225,27 +181,6 @@ describe('calls from an inferlet to a GPU host', () => {
       close(await ask<Float32Array>('log-probabilities', best.tokens), best.logProbabilities);
       const embed = await ask<Float32Array>('read-embed');
       assert.ok(embed.length > 0 && embed.every(Number.isFinite));
-    });
-
-    it('are refused once the tokens of the invocation are used up, as are further inputs', async () => {
-      const guest = inferlet({ tokens: 100 });
-      const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 203));
-      const calls = () => guest.queue.device?.callsOn(guest.queue.id);
-      const embed = (from: number) =>
-        guest.call('input-text', 'embed-text', guest.queue, text(101), count(101), embeds.slice(from, from + 101));
-      embed(0);
-      const before = calls();
-      embed(101);
-      assert.equal(calls(), before, 'the refused call does not reach the device');
-      assert.equal(guest.inferlet.inputTokens, 101);
-      const states = embeds.slice(202);
-      guest.call('forward', 'forward', guest.queue, u32(), embeds.slice(101, 202), u32(), states, undefined);
-      assert.equal(await failure(guest.queue.synchronize()), 'limit-exceeded');
-      assert.equal(await failure(guest.queue.synchronize()), 'ok');
-      assert.equal(
-        await failure(guest.call<Promise<Outcome<number>>>('output-text', 'entropy', guest.queue, states[0] ?? 0)),
-        'limit-exceeded',
-      );
     });
 
     it('are refused where the model does not offer them', async () => {

@@ -4,7 +4,9 @@ import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
+import { value } from '../testing/outcome.ts';
 import { KvFile } from './kv-file.ts';
+import { SharedNames } from './names/shared-names.ts';
 
 const PAGE_SIZE = 16;
 const PAGES = 4;
@@ -14,6 +16,7 @@ async function failure(outcome: Promise<Outcome<unknown>>): Promise<string> {
   return settled.tag === 'err' ? settled.val.tag : 'ok';
 }
 
+const none = new Uint32Array(0);
 const count = (length: number) => Uint32Array.from({ length }, (_, i) => i);
 
 describe('a file', () => {
@@ -77,6 +80,50 @@ describe('a file', () => {
       file.drop();
     }
     await inferlet.release();
+  });
+
+  it('and an export with a malformed name are refused at once, before the GPU host or the store of names is asked', async () => {
+    const unasked = () => assert.fail('the store was asked for a malformed name');
+    const owners = { of: unasked, list: unasked, claim: unasked, release: unasked };
+    const names = new SharedNames(owners, { list: [connection, connection] });
+    for (const [guest, name] of [
+      [new TestInferlet(connection), 'x'.repeat(1 << 24)],
+      [new TestInferlet(connection, { services: { names } }), 'x'.repeat(129)],
+    ] as const) {
+      const { device } = guest.queue;
+      const file = KvFile.open(guest.inferlet, guest.queue, undefined, false);
+      const grammar = guest.call<object>('grammar', '[constructor]compiled', 'tiny', { tag: 'json' });
+      const matcher = guest.call<object>('grammar', '[constructor]matcher', grammar);
+      const request = {
+        ...{ tokens: count(1), positions: count(1), inPages: none, outPages: none, mask: undefined },
+        ...{ rows: 1, output: { tag: 'distributions', val: 1 } },
+      };
+      const issued = device?.issuedCalls;
+      const ask = (of: string, what: string, ...args: unknown[]) =>
+        guest.call<Promise<Outcome<unknown>>>(of, what, guest.queue, ...args);
+      const ends = [
+        ask('allocate', 'import-pages', name),
+        ask('allocate', 'export-pages', none, name, false),
+        ask('allocate', 'unexport', name),
+        ask('allocate', 'make-durable', name),
+        ask('allocate', 'pin-export', name, 1),
+        ask('kv-files', 'remove', name),
+        ask('kv-files', 'make-durable', name),
+        KvFile.open(guest.inferlet, guest.queue, name, true).ready(),
+        file.save(name, false, 'private'),
+        ask('adapter', 'load-adapter', name),
+        ask('adapter', 'step', name, request),
+        ask('grammar', 'verify', matcher, name, request),
+      ];
+      const listed = ask('kv-files', 'files', name);
+      assert.deepEqual([device?.issuedCalls, device?.pendingCalls, guest.inferlet.outgoing.calls], [issued, 0, 0]);
+      assert.deepEqual(
+        await Promise.all(ends.map(failure)),
+        ends.map(() => 'invalid-argument'),
+      );
+      assert.deepEqual(value(await listed), []);
+      await guest.end();
+    }
   });
 
   it('releases the pages of an extracted file when its creation failed', async () => {

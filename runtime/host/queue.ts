@@ -47,7 +47,7 @@ export class DeviceQueue {
     return err(handlerError('unsupported', `${this.name} does not offer ${trait}; ask runtime.model-traits`));
   }
 
-  /** Keeps the error of a call without a result that is not sent to the device. Later calls that depend on it fail there, too. */
+  /** Keeps the error of a call that has no result and is not sent. Slots that the call would have written keep what they held. */
   fail(error: HandlerError): void {
     this.#failure ??= error;
   }

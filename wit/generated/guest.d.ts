@@ -511,7 +511,10 @@ declare module 'pie:inferlet/fused@0.1.0' {
      * has one `next` or `pipe` in progress at a time, and an inferlet at most 256 pipes.
      */
     pipe(request: PipeRequest): Future<Outcome<Piped>>;
-    /** Stops the run. Tokens that are already decoded are still returned. Dropping the resource does the same. */
+    /**
+     * Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
+     * and not read are charged, except after a stop string of `pipe`.
+     */
     stop(): void;
     drop(): void;
     [Symbol.dispose](): void;
@@ -841,7 +844,10 @@ declare module 'pie:inferlet/adapter@0.1.0' {
   }
   /** The adapters of the queue's model, ordered by name. */
   export function listAdapters(queue: Queue): Future<Outcome<AdapterInfo[]>>;
-  /** Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name. */
+  /**
+   * Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name,
+   * `invalid-argument` for a malformed name.
+   */
   export function loadAdapter(queue: Queue, name: string): Future<Outcome<undefined>>;
   /** Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch. */
   export function forwardWithAdapter(queue: Queue, adapter: string, inPages: Uint32Array | readonly number[], inEmbeds: Uint32Array | readonly number[], outPages: Uint32Array | readonly number[], outEmbeds: Uint32Array | readonly number[], mask?: Mask | null | undefined): void;
@@ -1107,7 +1113,10 @@ declare module 'pie:inferlet/http@0.1.0' {
      * connection, `deadline-exceeded` after the time limit.
      */
     head(): Future<Outcome<ResponseHead>>;
-    /** The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all. */
+    /**
+     * The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once
+     * one decoder has taken 64 MiB.
+     */
     read(): Future<Outcome<Uint8Array | null>>;
     drop(): void;
     [Symbol.dispose](): void;

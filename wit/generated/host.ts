@@ -227,7 +227,10 @@ export interface Run extends Partial<Disposable> {
    * has one `next` or `pipe` in progress at a time, and an inferlet at most 256 pipes.
    */
   pipe(request: PipeRequest): Promise<Outcome<Piped, HandlerError>>;
-  /** Stops the run. Tokens that are already decoded are still returned. Dropping the resource does the same. */
+  /**
+   * Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
+   * and not read are charged, except after a stop string of `pipe`.
+   */
   stop(): void;
 }
 
@@ -527,7 +530,10 @@ export interface Exchange extends Partial<Disposable> {
    * connection, `deadline-exceeded` after the time limit.
    */
   head(): Promise<Outcome<ResponseHead, HandlerError>>;
-  /** The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all. */
+  /**
+   * The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once
+   * one decoder has taken 64 MiB.
+   */
   read(): Promise<Outcome<Uint8Array | undefined, HandlerError>>;
 }
 
@@ -941,7 +947,10 @@ export interface InputImageHost {
 export interface AdapterHost {
   /** The adapters of the queue's model, ordered by name. */
   listAdapters(queue: Queue): Promise<Outcome<readonly AdapterInfo[], HandlerError>>;
-  /** Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name. */
+  /**
+   * Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name,
+   * `invalid-argument` for a malformed name.
+   */
   loadAdapter(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
   /** Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch. */
   forwardWithAdapter(queue: Queue, adapter: string, inPages: Uint32Array, inEmbeds: Uint32Array, outPages: Uint32Array, outEmbeds: Uint32Array, mask: Mask | undefined): void;

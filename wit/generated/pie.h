@@ -997,7 +997,8 @@ static inline pie_fused_run_pipe_future pie_fused_run_pipe(pie_fused_run self, c
 }
 
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.stop") void pie_raw_fused_run_stop(int32_t);
-/* Stops the run. Tokens that are already decoded are still returned. Dropping the resource does the same. */
+/* Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
+ * and not read are charged, except after a stop string of `pipe`. */
 static inline void pie_fused_run_stop(pie_fused_run self) {
   pie_raw_fused_run_stop(self.handle);
 }
@@ -1678,7 +1679,8 @@ static inline pie_result pie_adapter_load_adapter_wait(pie_adapter_load_adapter_
   return result;
 }
 static inline void pie_adapter_load_adapter_forget(pie_adapter_load_adapter_future future) { pie_raw_adapter_load_adapter_forget(future.handle); }
-/* Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name. */
+/* Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name,
+ * `invalid-argument` for a malformed name. */
 static inline pie_adapter_load_adapter_future pie_adapter_load_adapter(pie_queue queue, pie_string name) {
   return (pie_adapter_load_adapter_future){pie_raw_adapter_load_adapter(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -2275,7 +2277,8 @@ static inline pie_result_option_list_u8 pie_http_exchange_read_wait(pie_http_exc
   return result;
 }
 static inline void pie_http_exchange_read_forget(pie_http_exchange_read_future future) { pie_raw_http_exchange_read_forget(future.handle); }
-/* The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all. */
+/* The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once
+ * one decoder has taken 64 MiB. */
 static inline pie_http_exchange_read_future pie_http_exchange_read(pie_http_exchange self) {
   return (pie_http_exchange_read_future){pie_raw_http_exchange_read(self.handle)};
 }

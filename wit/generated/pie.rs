@@ -1990,7 +1990,8 @@ pub mod fused {
             unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i32(4), arguments.i32(5), arguments.i32(6), arguments.i32(7), arguments.i32(8), arguments.i32(9), arguments.i32(10), arguments.i32(11), arguments.i32(12), arguments.i32(13)), read, forget) }
         }
 
-        /// Stops the run. Tokens that are already decoded are still returned. Dropping the resource does the same.
+        /// Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
+        /// and not read are charged, except after a stop string of `pipe`.
         #[inline]
         pub fn stop(&self) {
             #[link(wasm_import_module = "pie:inferlet/fused@0.1.0")]
@@ -3286,7 +3287,8 @@ pub mod adapter {
         unsafe { abi::Pending::new(call(arguments.i32(0)), read, forget) }
     }
 
-    /// Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name.
+    /// Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name,
+    /// `invalid-argument` for a malformed name.
     #[inline]
     pub fn load_adapter(queue: &crate::queue::Queue, name: &str) -> crate::Pending<Result<(), crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/adapter@0.1.0")]
@@ -4330,7 +4332,8 @@ pub mod http {
             unsafe { abi::Pending::new(call(arguments.i32(0)), read, forget) }
         }
 
-        /// The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all.
+        /// The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once
+        /// one decoder has taken 64 MiB.
         #[inline]
         pub fn read(&self) -> crate::Pending<Result<Option<Vec<u8>>, crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/http@0.1.0")]

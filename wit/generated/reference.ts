@@ -1294,7 +1294,7 @@ export const reference: ContractReference = {
     {
      "name": "run.stop",
      "signature": "stop: func()",
-     "docs": "Stops the run. Tokens that are already decoded are still returned. Dropping the resource does the same.",
+     "docs": "Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then\nand not read are charged, except after a stop string of `pipe`.",
      "cost": "Issued without waiting.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -2056,10 +2056,11 @@ export const reference: ContractReference = {
     {
      "name": "load-adapter",
      "signature": "load-adapter: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
-     "docs": "Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name.",
+     "docs": "Loads an adapter into the device's memory, so that the first call need not wait for it. `not-found` when no adapter has this name,\n`invalid-argument` for a malformed name.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
-      "not-found"
+      "not-found",
+      "invalid-argument"
      ],
      "errorsTitle": "Errors",
      "c": "pie_adapter_load_adapter"
@@ -2793,7 +2794,7 @@ export const reference: ContractReference = {
     {
      "name": "exchange.read",
      "signature": "read: func() -> future<result<option<list<u8>>, error>>",
-     "docs": "The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all.",
+     "docs": "The next piece of the body, at most 64 KiB, decompressed; none at the end. `limit-exceeded` after 32 MiB in all, or once\none decoder has taken 64 MiB.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"

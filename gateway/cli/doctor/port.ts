@@ -9,6 +9,9 @@ import type { Finding } from './finding.ts';
  */
 export async function checkPort(environment: NodeJS.ProcessEnv = process.env): Promise<Finding> {
   const config = loadConfig(environment);
+  if (!config.machine.roles.includes('gateway')) {
+    return { name: 'port', state: 'ok', detail: 'this machine runs no gateway' };
+  }
   await assertPortFree(config);
   return { name: 'port', state: 'ok', detail: `${config.port} on ${config.host} is free` };
 }

@@ -169,7 +169,10 @@ export async function findVersion(name: string, tag: string, signal?: AbortSigna
       const args = ['view', `${name}@${tag}`, 'version', '--json', '--fetch-retries=0'];
       return z.string().parse(JSON.parse((await npm(args, NPM_TIMEOUT_MS, signal)).stdout));
     } catch (again) {
-      throw again instanceof ModelError && again.code !== 'download-failed' ? again : error;
+      // A registry that is away leaves the version that was pulled last in use, whatever npm's proxy answers.
+      const isAway = error instanceof ModelError && error.code === 'unreachable';
+      const isKnown = again instanceof ModelError && again.code !== 'download-failed';
+      throw isKnown && (!isAway || again.code === 'cancelled') ? again : error;
     }
   }
 }

@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ECHO_SCHEMA } from '../testing/http/harness.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { PieClient } from './client.ts';
+
+test('sends a message once although the first answer is lost', async (t) => {
+  const platform = await TestPlatform.start();
+  t.after(() => platform.stop());
+  const client = platform.client();
+  await platform.register({ name: 'echo', input: ECHO_SCHEMA });
+  const { id } = await client.submit('echo', { prompt: 'a' });
+  let lost = 0;
+  const wired = new PieClient({
+    ...{ url: platform.url, apiKey: platform.apiKey },
+    fetch: async (url, init) => {
+      const answer = await fetch(url, init);
+      if (lost > 0) return answer;
+      lost += 1;
+      throw new TypeError('the connection broke');
+    },
+  });
+  for (let sent = 1; sent <= 2; sent += 1) {
+    await wired.send(id, 'a');
+    const { redis, keys } = platform.scheduler.store;
+    assert.deepEqual([await redis.llen(keys.inbox(id)), lost], [sent, 1]);
+  }
+});
