@@ -69,6 +69,10 @@ export interface ConstraintOptions {
 const RUN_TOKENS = 128;
 /** Most tokens that the text of a run with changed logits may have chosen before. */
 const MAX_CHOSEN = 8192;
+/** Most runs of one inferlet that the platform pipes at once. */
+const MAX_PIPES = 256;
+/** Number of runs that are piped. */
+let pipes = 0;
 /** Candidates for a built-in sampler that runs in the inferlet and sets no smaller `topK`: the most that a host returns. */
 const DEFAULT_CANDIDATES = 256;
 
@@ -198,11 +202,7 @@ export class AheadDecoder implements Decoder {
       this.late = pipe !== undefined;
       this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens, this.#own?.run);
       const run = this.#run;
-      const {
-        tokens,
-        finished,
-        text = '',
-      }: Partial<Piped> & RunChunk = pipe ? await sequence.settle(run.pipe(pipe)) : await sequence.settle(run.next());
+      const { tokens, finished, text = '' } = await this.#chunk(run, pipe);
       if (this.#run !== run) return [];
       this.piped = text;
       this.source = finished === null ? 'run' : 'ended';
@@ -224,6 +224,17 @@ export class AheadDecoder implements Decoder {
     this.#run?.stop();
     this.#drop();
     if (ahead && rollBack) this.#sequence.cut(this.#sequence.tokens.length);
+  }
+
+  /** The next tokens of a run. With `pipe` the platform sends their text, unless it pipes as many runs as it may. */
+  async #chunk(run: Run, pipe: PipeRequest | undefined): Promise<Partial<Piped> & RunChunk> {
+    if (!pipe || pipes >= MAX_PIPES) return this.#sequence.settle(run.next());
+    pipes++;
+    try {
+      return await this.#sequence.settle(run.pipe(pipe));
+    } finally {
+      pipes--;
+    }
   }
 
   #drop(): void {
