@@ -247,7 +247,7 @@ export const STEPS = [
         // They compile and compute for minutes, and wait for nothing: they take the time that the lanes beside them wait.
         title: 'Native code',
         minutes: LONGER * 25,
-        args: tests(1),
+        args: tests(2),
         files: [`gpu-host/backends/cuda/@(${COMPILED}).test.ts`, 'gpu-host/backends/cuda/card/harness.test.ts'],
         background: true,
       },
