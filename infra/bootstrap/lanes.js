@@ -46,15 +46,12 @@ export async function runLanes(root, node, step) {
  * @param {string} root
  * @param {string} node
  * @param {import('./steps.js').Step} step
- * @param {number} [output]
+ * @param {number | 'inherit'} [output]
  * @returns {Promise<Result>}
  */
-async function runOne(root, node, { minutes, args, files = [], background }, output) {
+async function runOne(root, node, { minutes, args, files = [] }, output) {
   const from = performance.now();
-  const result = await runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000), {
-    output,
-    background,
-  });
+  const result = await runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000), output);
   return { ...result, seconds: Math.round((performance.now() - from) / 1000) };
 }
 

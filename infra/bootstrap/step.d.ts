@@ -3,8 +3,8 @@ export function runStep(
   node: string,
   args: string[],
   deadline: AbortSignal,
-  /** `output`: descriptor of the file that takes the step's output. `background`: true to leave the cores to others that want them. */
-  options?: { readonly output?: number | 'inherit'; readonly background?: boolean },
+  /** Descriptor of the file that takes the step's output; `inherit`, the default, for this process's output. */
+  output?: number | 'inherit',
 ): Promise<{
   code: number;
   /** Test files that still ran when the deadline ended the step; null when it did not. */

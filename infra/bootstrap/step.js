@@ -1,12 +1,9 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import os from 'node:os';
+import { readdirSync, readFileSync } from 'node:fs';
 import { endedCpuSeconds } from './cpu-time.js';
 import { environment } from './run.js';
 
-/** Nice of steps in the background: beside one busy process they get three tenths of a core. With less, they outlast the steps beside them. */
-const BACKGROUND_NICE = 4;
 /** Matches test files, and patterns for test files, on a command line. */
 const TEST_FILE = /\.test\.[cm]?[jt]s$/;
 
@@ -17,16 +14,14 @@ const TEST_FILE = /\.test\.[cm]?[jt]s$/;
  * @param {string} node the pinned Node
  * @param {string[]} args
  * @param {AbortSignal} deadline
- * @param {{ output?: number | 'inherit', background?: boolean }} [options] `output`: file that takes its output, by default this process's own;
- * `background`: true to leave the cores to other processes when these want them
+ * @param {number | 'inherit'} [output] file that takes its output, by default this process's own
  * @returns {Promise<{ code: number, unfinished: string[] | null, cpuSeconds: number }>} exit code, and the test files that still ran at the kill
  */
-export async function runStep(root, node, args, deadline, { output = 'inherit', background = false } = {}) {
+export async function runStep(root, node, args, deadline, output = 'inherit') {
   const child = spawn(node, args, {
     ...{ cwd: root, detached: true, env: environment(root) },
     stdio: ['inherit', output, output],
   });
-  if (background && child.pid !== undefined) yieldCores(child.pid);
   const group = child.pid === undefined ? null : -child.pid;
   /** @type {string[] | null} */
   let unfinished = null;
@@ -57,20 +52,6 @@ export async function runStep(root, node, args, deadline, { output = 'inherit', 
   } finally {
     deadline.removeEventListener('abort', late);
     for (const off of handlers) off();
-  }
-}
-
-/**
- * Gives a process and its future children a low priority. Linux may share the cores among sessions first, so the session of the process yields
- * too.
- * @param {number} pid the first process of a session
- */
-function yieldCores(pid) {
-  try {
-    os.setPriority(pid, BACKGROUND_NICE);
-    writeFileSync(`/proc/${pid}/autogroup`, String(BACKGROUND_NICE));
-  } catch {
-    // The process has ended already, or this system has no such priorities.
   }
 }
 

@@ -8,7 +8,6 @@
  * @property {readonly string[]} args arguments of Node; for tests without the patterns
  * @property {readonly string[]} [files] patterns of test files
  * @property {readonly Step[]} [beside] first steps of the lanes that run at the same time; their output follows that of this one
- * @property {boolean} [background] true if the step yields the cores to the steps beside it
  * @property {Step} [next] the step that follows this one in its lane if this one passes
  */
 
@@ -78,8 +77,8 @@ const OWN_PROCESS = {
   pool: 'launcher|pool',
 };
 
-/** Tests of `gpu-host/backends/cuda` that compile native code, or compute with it for a minute. */
-const COMPILED = 'native|native-card|parity';
+/** Tests of `gpu-host/backends/cuda` that compute for a minute. */
+const COMPUTING = 'native|parity';
 
 /** Tests that share a process, which loads their sources once: that takes longer than most of these tests. */
 const LIGHT = [
@@ -173,8 +172,7 @@ const ATTACKS_AND_FAULTS = {
 };
 
 /**
- * All steps, in their order. Steps beside each other are at most four processes with tests, without those in the background, and take about
- * the same time.
+ * All steps, in their order. Steps beside each other are at most five processes with tests, and take about the same time.
  * @type {readonly Step[]}
  */
 export const STEPS = [
@@ -195,6 +193,12 @@ export const STEPS = [
           title: 'C++ tests for this CPU',
           minutes: 8,
           args: ['gpu-host/backends/cuda/build.ts', '--emulate', '--tests', '--quiet'],
+          next: {
+            title: 'CUDA code for a card',
+            minutes: LONGER * 8,
+            args: tests(1),
+            files: ['gpu-host/backends/cuda/native-card.test.ts'],
+          },
         },
       },
     ],
@@ -212,7 +216,7 @@ export const STEPS = [
       'gateway/cli/dev/*.test.ts',
       'gateway/local/*.test.ts',
       'gpu-host/*.test.ts',
-      `gpu-host/backends/cuda/!(${COMPILED}).test.ts`,
+      `gpu-host/backends/cuda/!(${COMPUTING}|native-card).test.ts`,
       'gpu-host/backends/cuda/card/!(harness).test.ts',
       'gpu-host/backends/cuda/native/**/*.test.ts',
       `gpu-host/backends/onnx/@(${OWN_PROCESS.onnx}).test.ts`,
@@ -244,12 +248,11 @@ export const STEPS = [
         files: LIGHT_RUNTIME,
       },
       {
-        // They compile and compute for minutes, and wait for nothing: they take the time that the lanes beside them wait.
-        title: 'Native code',
+        // They wait for nothing, and take the time that the lanes beside them wait.
+        title: 'Tests that compute with CUDA code on this CPU',
         minutes: LONGER * 25,
-        args: tests(2),
-        files: [`gpu-host/backends/cuda/@(${COMPILED}).test.ts`, 'gpu-host/backends/cuda/card/harness.test.ts'],
-        background: true,
+        args: tests(1),
+        files: [`gpu-host/backends/cuda/@(${COMPUTING}).test.ts`, 'gpu-host/backends/cuda/card/harness.test.ts'],
       },
     ],
   },

@@ -11,7 +11,6 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import os from 'node:os';
 import path from 'node:path';
 import { withLock } from '#gpu-host/models/lock.ts';
 import type { Compiler } from './build-tools.ts';
@@ -98,8 +97,6 @@ export interface ObjectCacheOptions {
   readonly extra: readonly string[];
   /** True to treat the compiler's warnings as errors. */
   readonly strict: boolean;
-  /** True to compile at low process priority. */
-  readonly background: boolean;
 }
 
 const LOCK_POLL_MS = 50;
@@ -172,7 +169,7 @@ async function compileMissing(
   missing: { source: string; args: readonly string[]; object: string }[],
   options: Inputs,
 ): Promise<void> {
-  const { compiler, includes, includeFolders, root, jobs, onCompiled, strict, background, shared } = options;
+  const { compiler, includes, includeFolders, root, jobs, onCompiled, strict, shared } = options;
   // Paths of this clone; they do not affect the object's hash.
   const paths = [...includeFolders.map((one) => `-I${one}`), ...compiler.without(root)];
   // Largest sources first: they take longest.
@@ -188,11 +185,15 @@ async function compileMissing(
     for (let next = missing.shift(); next !== undefined; next = missing.shift()) {
       // The object gets its final name only when it is complete.
       const partial = `${next.object}.tmp`;
-      const { status, output } = await run(
-        compiler.program,
-        [...next.args, ...paths, ...(await firstOf(next.source, next.args)), '-c', next.source, '-o', partial],
-        background,
-      );
+      const { status, output } = await run(compiler.program, [
+        ...next.args,
+        ...paths,
+        ...(await firstOf(next.source, next.args)),
+        '-c',
+        next.source,
+        '-o',
+        partial,
+      ]);
       if (status !== 0 || (strict && output !== '')) errors.push(output || `${compiler.program} ended with ${status}`);
       else if (objectOf(next.source, includes.again(), next.args, options) !== next.object) changed = next.source;
       if (errors.length > 0 || changed !== undefined) {
@@ -237,17 +238,22 @@ class SharedHeaders implements AsyncDisposable {
   }
 
   async #compile(header: string, args: readonly string[], name: string): Promise<string[]> {
-    const { compiler, background } = this.#options;
+    const { compiler } = this.#options;
     if (!compiler.precompiles) return [];
     mkdirSync(this.#folder, { recursive: true });
     // GCC looks for the compiled header beside the one that it is told to read.
     const file = path.join(this.#folder, `${name}.h`);
     writeFileSync(file, `#include ${JSON.stringify(header)}\n`);
-    const { status } = await run(
-      compiler.program,
-      [...args, ...this.#paths, '-x', 'c++-header', '-c', file, '-o', `${file}.gch`],
-      background,
-    );
+    const { status } = await run(compiler.program, [
+      ...args,
+      ...this.#paths,
+      '-x',
+      'c++-header',
+      '-c',
+      file,
+      '-o',
+      `${file}.gch`,
+    ]);
     return status === 0 ? ['-include', file] : [];
   }
 
@@ -286,13 +292,8 @@ export function forgetOld(folder: string, days: number): void {
 }
 
 /** Runs a program and returns its exit status and all its output. */
-async function run(
-  program: string,
-  args: readonly string[],
-  background = false,
-): Promise<{ status: number | null; output: string }> {
+async function run(program: string, args: readonly string[]): Promise<{ status: number | null; output: string }> {
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
-  if (background && child.pid !== undefined) yieldTime(child.pid);
   const parts: Buffer[] = [];
   child.stdout.on('data', (part: Buffer) => parts.push(part));
   child.stderr.on('data', (part: Buffer) => parts.push(part));
@@ -301,12 +302,4 @@ async function run(
     child.once('close', resolve);
   });
   return { status, output: Buffer.concat(parts).toString('utf8').trim() };
-}
-
-function yieldTime(pid: number): void {
-  try {
-    os.setPriority(pid, os.constants.priority.PRIORITY_LOW);
-  } catch {
-    // The process has ended already, or this system has no priorities.
-  }
 }

@@ -21,8 +21,6 @@ export interface BuildOptions {
   readonly extra?: readonly string[];
   /** True to treat the compiler's warnings as errors. */
   readonly strict?: boolean;
-  /** True to compile at low process priority. */
-  readonly background?: boolean;
   /** True to find the sources' errors and warnings only: for a card, nvcc then takes two fifths of the time. Nothing is linked. */
   readonly checkOnly?: boolean;
 }
@@ -68,7 +66,6 @@ async function buildOnce(target: Target, options: BuildOptions): Promise<string>
     jobs: options.jobs ?? os.availableParallelism(),
     extra: options.extra ?? [],
     strict: options.strict ?? false,
-    background: options.background ?? false,
     onCompiled: options.onCompiled ?? (() => undefined),
   });
   const file = options.checkOnly ? '' : await linked(target, objects, compiler);

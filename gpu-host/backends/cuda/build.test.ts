@@ -45,7 +45,6 @@ function project(folder: string, objects = path.join(folder, 'objects')) {
       jobs: 2,
       extra: [],
       strict: options.strict ?? false,
-      background: false,
       onCompiled: (source) => compiled.push(path.basename(source)),
     });
   return { header, sources, compiled, compile };

@@ -8,6 +8,6 @@ test('native: everything compiles for a card, without warnings', {
 }, async () => {
   const all = process.env.PIE_TEST_ALL === '1';
   for (const target of all ? (['addon', 'tests', 'harness'] as const) : (['addon'] as const)) {
-    await build(target, { emulated: false, strict: true, background: true, checkOnly: !all });
+    await build(target, { emulated: false, strict: true, checkOnly: !all });
   }
 });
