@@ -77,9 +77,6 @@ const OWN_PROCESS = {
   pool: 'launcher|pool',
 };
 
-/** Tests of `gpu-host/backends/cuda` that compute for a minute. */
-const COMPUTING = 'native|parity';
-
 /** Tests that share a process, which loads their sources once: that takes longer than most of these tests. */
 const LIGHT = [
   'functions/sdk/src/!(combined-options|core|healing|jump).test.ts',
@@ -172,7 +169,7 @@ const ATTACKS_AND_FAULTS = {
 };
 
 /**
- * All steps, in their order. Steps beside each other are at most five processes with tests, and take about the same time.
+ * All steps, in their order. Steps beside each other are at most four processes with tests, and take about the same time.
  * @type {readonly Step[]}
  */
 export const STEPS = [
@@ -185,21 +182,11 @@ export const STEPS = [
       { title: 'Lint', minutes: 5, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
       pulled('stories15m', pulled('minimind2-small')),
       {
-        // Tests of rooms load it. It compiles on all cores for a minute, so no test with a short deadline runs beside it.
-        title: 'CUDA backend for this CPU',
-        minutes: 8,
-        args: ['gpu-host/backends/cuda/build.ts', '--emulate', '--quiet'],
-        next: {
-          title: 'C++ tests for this CPU',
-          minutes: 8,
-          args: ['gpu-host/backends/cuda/build.ts', '--emulate', '--tests', '--quiet'],
-          next: {
-            title: 'CUDA code for a card',
-            minutes: LONGER * 8,
-            args: tests(1),
-            files: ['gpu-host/backends/cuda/native-card.test.ts'],
-          },
-        },
+        // These tests compile on all cores for a minute, so no test with a short deadline runs beside them.
+        title: 'Native code',
+        minutes: LONGER * 8,
+        args: tests(1),
+        files: ['gpu-host/backends/cuda/native*.test.ts'],
       },
     ],
   },
@@ -216,9 +203,7 @@ export const STEPS = [
       'gateway/cli/dev/*.test.ts',
       'gateway/local/*.test.ts',
       'gpu-host/*.test.ts',
-      `gpu-host/backends/cuda/!(${COMPUTING}|native-card).test.ts`,
-      'gpu-host/backends/cuda/card/!(harness).test.ts',
-      'gpu-host/backends/cuda/native/**/*.test.ts',
+      'gpu-host/backends/cuda/**/!(native*).test.ts',
       `gpu-host/backends/onnx/@(${OWN_PROCESS.onnx}).test.ts`,
       `gpu-host/models/@(${OWN_PROCESS.models}).test.ts`,
       'gpu-host/models/sources/*.test.ts',
@@ -246,13 +231,6 @@ export const STEPS = [
         minutes: LONGER * 25,
         args: SHARED,
         files: LIGHT_RUNTIME,
-      },
-      {
-        // They wait for nothing, and take the time that the lanes beside them wait.
-        title: 'Tests that compute with CUDA code on this CPU',
-        minutes: LONGER * 25,
-        args: tests(1),
-        files: [`gpu-host/backends/cuda/@(${COMPUTING}).test.ts`, 'gpu-host/backends/cuda/card/harness.test.ts'],
       },
     ],
   },

@@ -4,8 +4,8 @@ import { type TestContext, test } from 'node:test';
 import { build } from './build-targets.ts';
 import { ARCHITECTURES, findNvcc } from './build-tools.ts';
 
-/** All cases take half a minute, or minutes beside other tests. At the limit, the test reports the name of a case that hangs. */
-const TIME_LIMIT_MS = 450_000;
+/** All cases take half a minute. At the limit, the test reports the name of a case that hangs. */
+const TIME_LIMIT_MS = 300_000;
 /** Programs that run at the same time, each with a part of the cases: most cases use one thread. */
 const PARTS = 2;
 
