@@ -246,8 +246,7 @@ export const STEPS = [
   {
     title: 'Tests of the whole',
     minutes: LONGER * 18,
-    // They wait for leases, restarts and signals nearly half of their time.
-    args: tests(4),
+    args: tests(3),
     files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${PLAIN}).test.ts`],
   },
 ];
