@@ -11,8 +11,8 @@ const WALL_MS = 6000;
 /** The platform's clock: this machine's is an hour ahead of it, and none of the times below may depend on that. */
 const clock = () => Date.now() - 3_600_000;
 /**
- * Two calls of the busy inferlet need two batches: the device is never idle, and a held call stays held. A step waits for most of its time, and
- * leaves the cores to other tests.
+ * Each call of the busy inferlet needs a batch of its own, and a second of them waits: the device is never idle, and a held call stays held,
+ * although the inferlet stalls. A step waits for most of its time, and leaves the cores to other tests.
  */
 const gpuModel = {
   ...{ swapMemoryMb: 16, prefixCache: false, maxBatchTokens: 32 },

@@ -75,7 +75,7 @@ export const HOLDING = `
  * Steps over pages that it fills first, until it gets a message. It says when its pages are full, and returns the time
  * that it has left.
  * With `child`, a child of the function `stepping` does that, and the inferlet passes the message on. With `busy`,
- * it waits for a first message before it begins, and then has a call of 101 tokens ready whenever one ends.
+ * it waits for a first message before it begins, and then has twelve calls of 21 tokens under way at any time.
  * Input: `{pages, child?, busy?}`.
  */
 export const STEPPING = `
@@ -115,7 +115,7 @@ export const STEPPING = `
     const again = async () => {
       while (!told) await go(busy ? last - 20 : last, last + 1, []);
     };
-    await Promise.all(busy ? [again(), again()] : [again()]);
+    await Promise.all(Array.from({ length: busy ? 12 : 1 }, again));
     return JSON.stringify(Number(timeLeft()));
   }
 
