@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
@@ -7,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import * as tar from 'tar';
+import { onSmallDisk, smallDiskMissing } from '#infra/testing/small-disk.ts';
 import { findModel, listCached } from './cache.ts';
 import { CATALOG } from './catalog.ts';
 import { ggufFile, modelParts } from './convert/gguf/testing/write.ts';
@@ -407,17 +407,12 @@ describe('pullModel', () => {
     }
   });
 
-  it('stops at once where the disk is full, and says so', {
-    skip: process.getuid?.() !== 0 && 'only root may mount a small disk',
-  }, async () => {
+  it('stops at once where the disk is full, and says so', { skip: smallDiskMissing() }, async () => {
     server.files.set('/owner/large/resolve/main/config.json', { bytes: Buffer.alloc(200_000) });
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'none', cacheDirectory]);
-    try {
+    await onSmallDisk(cacheDirectory, '64k', async () => {
       await assert.rejects(pullModel('hf:owner/large', { cacheDirectory }), { message: /ENOSPC/, hint: /PIE_MODELS/ });
       assert.equal(server.requests.filter(({ method }) => method === 'GET').length, 1);
-    } finally {
-      execFileSync('umount', [cacheDirectory]);
-    }
+    });
   });
 
   it('reports that a hub model is gated', async () => {

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
@@ -10,6 +9,7 @@ import { after, before, describe, it } from 'node:test';
 import type { Redis } from 'ioredis';
 import { loadConfig } from '#infra/config.ts';
 import { assertRestored, markRestoring } from '#infra/home.ts';
+import { onSmallDisk, smallDiskMissing } from '#infra/testing/small-disk.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { RestoreMark } from '#scheduler/machines/restore-mark.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
@@ -186,20 +186,14 @@ describe('a backup', () => {
     await to.flushall();
   });
 
-  const disks = { skip: process.getuid?.() !== 0 && 'only root may mount a small disk' };
-  const onSmallDisk = async (name: string, work: (at: string) => Promise<void>) => {
+  const disks = { skip: smallDiskMissing() };
+  const onDisk = (name: string, work: (at: string) => Promise<void>) => {
     const at = path.join(directory, name);
-    await mkdir(at);
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'none', at]);
-    try {
-      await work(at);
-    } finally {
-      execFileSync('umount', [at]);
-    }
+    return onSmallDisk(at, '2m', () => work(at));
   };
 
   it('that does not fit onto the disk leaves the platform that is there', disks, () =>
-    onSmallDisk('narrow', async (home) => {
+    onDisk('narrow', async (home) => {
       await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
       await mkdir(path.join(home, path.dirname(KV_FILE)), { recursive: true });
       await writeFile(path.join(home, KV_FILE), 'of the platform that is there');
@@ -213,7 +207,7 @@ describe('a backup', () => {
   );
 
   it('whose copy of an index does not fit onto the disk says that the disk is full, and leaves nothing', disks, () =>
-    onSmallDisk('full', async (disk) => {
+    onDisk('full', async (disk) => {
       const at = path.join(directory, 'indexed', INDEX);
       await mkdir(path.dirname(at), { recursive: true });
       const index = new DatabaseSync(at);

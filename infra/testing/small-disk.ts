@@ -1,0 +1,33 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmdirSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+
+/** The reason for which this machine can mount no small disk; false where it can. Root of a container often lacks the right. */
+export function smallDiskMissing(): string | false {
+  const at = mkdtempSync(path.join(os.tmpdir(), 'pie-disk-'));
+  try {
+    mount(at, '64k');
+    execFileSync('umount', [at]);
+    return false;
+  } catch (error) {
+    return `no small disks here: ${error instanceof Error ? error.message.trim() : error}`;
+  } finally {
+    rmdirSync(at);
+  }
+}
+
+/** Mounts an empty disk at a folder, which it makes if need be, while `work` lasts. @param size as tmpfs takes it: `64k`, `2m` */
+export async function onSmallDisk(at: string, size: string, work: () => Promise<void>): Promise<void> {
+  mkdirSync(at, { recursive: true });
+  mount(at, size);
+  try {
+    await work();
+  } finally {
+    execFileSync('umount', [at]);
+  }
+}
+
+function mount(at: string, size: string): void {
+  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${size}`, 'none', at], { stdio: 'pipe' });
+}
