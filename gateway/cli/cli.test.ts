@@ -33,7 +33,11 @@ function pie(
   watch: (child: ChildProcess) => void = () => undefined,
 ): Promise<Result> {
   const { PIE_URL: _url, PIE_API_KEY: _key, ...rest } = process.env;
-  const options = { cwd: directory, timeout: 60_000, env: { ...rest, PIE_HOME: path.join(directory, 'home'), ...env } };
+  const options = {
+    cwd: directory,
+    timeout: 240_000,
+    env: { ...rest, PIE_HOME: path.join(directory, 'home'), ...env },
+  };
   return new Promise((resolve) => {
     const child = execFile(process.execPath, [bin, ...args], options, (_, stdout, stderr) =>
       resolve({ code: child.exitCode ?? -1, stdout, stderr }),

@@ -84,7 +84,7 @@ describe('pie quota and pie usage', () => {
       ['completion', 'bash'],
     ]) {
       const full = openSync('/dev/full', 'w');
-      const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', full, 'pipe'], timeout: 60_000 });
+      const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', full, 'pipe'], timeout: 240_000 });
       closeSync(full);
       const [[code], stderr] = await Promise.all([once(child, 'close'), text(child.stderr!)]);
       assert.equal(code, EXIT.usage, stderr);

@@ -56,7 +56,7 @@ describe('releases on the command line:', () => {
     url = platform.url,
   ): Promise<Ended> {
     const env = { ...process.env, PIE_URL: url, PIE_API_KEY: platform.apiKey };
-    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 60_000 });
+    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 240_000 });
     let stdout = '';
     let stderr = '';
     child.stdout.setEncoding('utf8').on('data', (text: string) => {

@@ -24,7 +24,7 @@ describe('pie replay and pie schedule', () => {
     ...args: string[]
   ): Promise<{ code: number | null; stdout: string; stderr: string }> {
     const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
-    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: 'pipe', timeout: 60_000 });
+    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: 'pipe', timeout: 240_000 });
     child.stdin.on('error', () => undefined).end(input);
     let [stdout, stderr] = ['', ''];
     child.stdout.setEncoding('utf8').on('data', (text: string) => {

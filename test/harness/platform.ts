@@ -15,9 +15,9 @@ import { clientWith } from './events.ts';
 
 export const ROOT = path.resolve(fileURLToPath(new URL('../..', import.meta.url)));
 
-const READY_TIMEOUT_MS = 90_000;
+const READY_TIMEOUT_MS = 180_000;
 /** Limit for events that never come, far beyond the delays of an overloaded machine. */
-const WAIT_MS = 60_000;
+const WAIT_MS = 120_000;
 /** Below the ephemeral range, from which the kernel picks ports for connections and for servers that bind port 0. */
 const PORTS = { first: 20_000, end: 32_768 } as const;
 

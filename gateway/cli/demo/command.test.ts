@@ -30,7 +30,7 @@ describe('pie demo', () => {
     const child = spawn(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), 'demo'], {
       env: { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey },
       stdio: ['ignore', 'ignore', 'pipe'],
-      timeout: 60_000,
+      timeout: 240_000,
     });
     let stderr = '';
     child.stderr.setEncoding('utf8').on('data', (text: string) => {

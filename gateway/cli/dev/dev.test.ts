@@ -11,7 +11,8 @@ import { freePort } from '../../local/platform.ts';
 import { Following } from '../commands/dev.ts';
 import { pinnedNode, ROOT } from '../paths.ts';
 
-const DEADLINE_MS = 60_000;
+/** Builds yield the cores to all other processes: beside others, a deploy takes minutes. */
+const DEADLINE_MS = 240_000;
 
 type Line = { kind?: string; event?: string; [member: string]: unknown };
 

@@ -249,7 +249,7 @@ class Server implements AsyncDisposable {
     this.#child = spawn(process.execPath, [BIN, 'mcp', ...args], {
       env: { ...process.env, PIE_URL: url, PIE_API_KEY: apiKey },
       stdio: ['pipe', 'pipe', 'ignore'],
-      timeout: 60_000,
+      timeout: 240_000,
     });
     this.ended = once(this.#child, 'close').then(([code]) => code as number | null);
     this.#lines = readline.createInterface({ input: this.#child.stdout })[Symbol.asyncIterator]();
