@@ -12,6 +12,8 @@ export interface RunHandle {
   stop(): void;
   /** Asks the device to hand over tokens in even slices, for a client that reads their text as it comes. */
   piped(): void;
+  /** Number of tokens that have come and were not handed out. */
+  readonly unread: number;
   /** Discards the tokens that have come and were not handed out. Returns their number. */
   discard(): number;
 }
@@ -61,6 +63,10 @@ export class RemoteRun implements RunHandle, Pending {
 
   piped(): void {
     if (!this.#stopped && !this.#finished && !this.#error) this.#wire.piped();
+  }
+
+  get unread(): number {
+    return this.#tokens.length;
   }
 
   discard(): number {
@@ -116,5 +122,5 @@ export class RemoteRun implements RunHandle, Pending {
 
 /** A run that never started. */
 export function failedRun(error: HandlerError): RunHandle {
-  return { next: () => Promise.resolve(err(error)), stop: () => {}, piped: () => {}, discard: () => 0 };
+  return { next: () => Promise.resolve(err(error)), stop: () => {}, piped: () => {}, unread: 0, discard: () => 0 };
 }

@@ -31,7 +31,7 @@ export const adapter = {
     outEmbeds: Uint32Array,
     mask: Mask | undefined,
   ): void => {
-    const refused = refuseName(name);
+    const refused = refuseName(name) ?? inferlet.tokens.forward(inEmbeds.length);
     if (refused) {
       queue.fail(refused);
       return;

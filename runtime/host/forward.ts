@@ -13,6 +13,11 @@ export const forward = {
     outEmbeds: Uint32Array,
     mask: Mask | undefined,
   ): void => {
+    const refused = inferlet.tokens.forward(inEmbeds.length);
+    if (refused) {
+      queue.fail(refused);
+      return;
+    }
     inferlet.hooks.steps?.forward(queue, inEmbeds.length, outEmbeds.length > 0);
     queue.device?.send(queue.id, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask });
   },

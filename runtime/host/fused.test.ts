@@ -323,6 +323,13 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
   ahead.guest.call('fused', '[resource-drop]run', early);
   assert.equal(ahead.guest.inferlet.outputTokens, 1, 'tokens decoded after the stop string are not charged');
 
+  const unread = begin();
+  const decoded = unread.start();
+  value(await unread.guest.queue.settle());
+  assert.equal(value(await unread.pipe(decoded, [textOf(tokens).charAt(1)])).tokens.length, 1);
+  unread.guest.call('fused', '[resource-drop]run', decoded);
+  assert.equal(unread.guest.inferlet.outputTokens, 40, 'tokens decoded before the pipe are charged');
+
   let waitingBytes = 2 ** 20;
   const flushed = async () => {
     await new Promise(setImmediate);

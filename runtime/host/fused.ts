@@ -84,11 +84,12 @@ export class RunResource {
     const refused = stopped ?? pipes.take(this);
     if (refused) return err(refused);
     this.#isBusy = true;
+    const decoded = this.#handle?.unread ?? 0;
     this.#handle?.piped();
     const stop = () => this.stop();
     stopping.addEventListener('abort', stop, { once: true });
     try {
-      return await this.#pipeAll(opened.val);
+      return await this.#pipeAll(opened.val, decoded);
     } finally {
       this.#chargePipe(0);
       this.#isBusy = false;
@@ -97,7 +98,8 @@ export class RunResource {
     }
   }
 
-  async #pipeAll(pipe: TextPipe): Promise<Outcome<Piped>> {
+  /** @param decoded tokens that were decoded before the pipe, and that are charged although a stop string comes before them */
+  async #pipeAll(pipe: TextPipe, decoded: number): Promise<Outcome<Piped>> {
     const piped = (finished?: FinishReason): Outcome<Piped> => {
       const { sent: text, held, stop } = pipe;
       return ok({ tokens: Uint32Array.from(pipe.tokens), text, held, stop, finished });
@@ -131,7 +133,7 @@ export class RunResource {
       if (!unsent) pipe.sent += text;
       const count = pipe.tokens.length - before;
       if (pipe.stop !== undefined) {
-        this.#count(count);
+        this.#count(Math.max(count, decoded - before));
         this.#end();
         this.stop();
         return unsent ? failed(unsent) : piped();

@@ -90,6 +90,8 @@ export class GrammarRun implements RunHandle {
   piped(): void {}
 
   /** No token comes before a `next` asks for it. */
+  readonly unread = 0;
+
   discard(): number {
     return 0;
   }

@@ -30,7 +30,7 @@ export const inputImage = {
     if (offered.tag === 'err') return Promise.resolve(offered);
     const refused = inferlet.refuseTokens(embeds.length);
     if (refused) return Promise.resolve(err(refused));
-    inferlet.count(embeds.length, 0);
+    inferlet.tokens.embed(embeds.length);
     return offered.val.embedImage(
       queue.id,
       positions,

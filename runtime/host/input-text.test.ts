@@ -13,6 +13,35 @@ async function failure(outcome: Promise<Outcome<unknown>>): Promise<string> {
   return settled.tag === 'err' ? settled.val.tag : 'ok';
 }
 
+test('each computation of an embed counts, the first one when it is embedded', async (t) => {
+  const host = await TestGpuHost.start();
+  t.after(() => host.stop());
+  const connection = await GpuHostConnection.connect(host.address);
+  t.after(() => connection.close());
+  const guest = new TestInferlet(connection, { tokens: 100 });
+  const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 41));
+  const [inputs, states] = [embeds.slice(0, 40), embeds.slice(40)];
+  const calls = () => guest.queue.device?.callsOn(guest.queue.id);
+  const none = new Uint32Array(0);
+  const forward = (from: Uint32Array) =>
+    guest.call('forward', 'forward', guest.queue, none, from, none, states, undefined);
+  guest.call('input-text', 'embed-text', guest.queue, count(40), count(40), inputs);
+  forward(inputs.subarray(0, 10));
+  forward(inputs.subarray(10));
+  assert.equal(guest.inferlet.inputTokens, 40);
+  forward(inputs);
+  forward(states);
+  assert.equal(guest.inferlet.inputTokens, 81);
+  forward(inputs);
+  assert.equal(await failure(guest.queue.synchronize()), 'ok');
+  const before = calls();
+  forward(inputs);
+  assert.equal(calls(), before, 'a call beyond the limit does not reach the device');
+  assert.equal(await failure(guest.queue.synchronize()), 'limit-exceeded');
+  assert.equal(guest.inferlet.inputTokens, 121);
+  await guest.end();
+});
+
 test('inputs are refused once the tokens of the invocation are used up, as are their outputs', async (t) => {
   const host = await TestGpuHost.start();
   t.after(() => host.stop());

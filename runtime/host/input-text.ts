@@ -15,7 +15,7 @@ export const inputText = {
       queue.fail(refused);
       return;
     }
-    inferlet.count(tokens.length, 0);
+    inferlet.tokens.embed(tokens.length);
     queue.device?.send(queue.id, { op: 'embed-text', tokens, positions, embeds });
   },
 };

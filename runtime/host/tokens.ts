@@ -54,6 +54,8 @@ export class Tokens {
   #expected = 0;
   /** Cacheable inputs of calls without an answer yet. */
   #unsettled = 0;
+  /** Inputs that counted when they were embedded, and that no `forward` has computed yet. */
+  #embedded = 0;
   readonly #encoders = new EncoderTokens();
   /** Maximum tokens that may be charged to the quota; null for no bound. */
   #quota: number | null = null;
@@ -94,6 +96,25 @@ export class Tokens {
     this.#input += input;
     this.#output += output;
     this.#options.shared()?.count(input + output);
+  }
+
+  /** Counts inputs that are embedded, for one `forward` over each. */
+  embed(inputs: number): void {
+    this.#embedded += inputs;
+    this.count(inputs, 0);
+  }
+
+  /**
+   * Counts the inputs of a `forward` that have not counted yet: those of embeds that were computed before, and those of states. Returns the
+   * error, and counts nothing, when the inferlet may not request them.
+   */
+  forward(inputs: number): HandlerError | null {
+    const more = Math.max(0, inputs - this.#embedded);
+    const refused = more > 0 ? this.refuse(more) : null;
+    if (refused) return refused;
+    this.#embedded -= inputs - more;
+    this.count(more, 0);
+    return null;
   }
 
   /**

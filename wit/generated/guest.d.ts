@@ -364,6 +364,7 @@ declare module 'pie:inferlet/forward@0.1.0' {
    * Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
    * i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
    * first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
+   * An embed counts as one token when it is written, for one computation. Each further one counts again, and so does that of a state.
    * Without a mask, an input sees its own key and all keys at smaller positions.
    */
   export function forward(queue: Queue, inPages: Uint32Array | readonly number[], inEmbeds: Uint32Array | readonly number[], outPages: Uint32Array | readonly number[], outEmbeds: Uint32Array | readonly number[], mask?: Mask | null | undefined): void;
@@ -495,7 +496,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
     readonly text: string;
     /** The unsent end of the text: it may be the beginning of a stop string. */
     readonly held: string;
-    /** The stop string that ended the run. Tokens decoded after it are discarded and not charged. */
+    /** The stop string that ended the run. Tokens after it are discarded, and those decoded since the call of `pipe` are not charged. */
     readonly stop: string | null;
     /** Unset after a stop string, and when an error ended the run: the next call reports the error. */
     readonly finished: FinishReason | null;

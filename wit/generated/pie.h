@@ -751,6 +751,7 @@ PIE_IMPORT("pie:inferlet/forward@0.1.0", "forward") void pie_raw_forward(int32_t
 /* Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
  * i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
  * first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
+ * An embed counts as one token when it is written, for one computation. Each further one counts again, and so does that of a state.
  * Without a mask, an input sees its own key and all keys at smaller positions. */
 static inline void pie_forward(pie_queue queue, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
   pie_raw_forward(queue.handle, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0);
@@ -947,7 +948,7 @@ typedef struct {
   pie_string text;
   /* The unsent end of the text: it may be the beginning of a stop string. */
   pie_string held;
-  /* The stop string that ended the run. Tokens decoded after it are discarded and not charged. */
+  /* The stop string that ended the run. Tokens after it are discarded, and those decoded since the call of `pipe` are not charged. */
   pie_option_string stop;
   /* Unset after a stop string, and when an error ended the run: the next call reports the error. */
   pie_option_fused_finish_reason finished;

@@ -1482,6 +1482,7 @@ pub mod forward {
     /// Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
     /// i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
     /// first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
+    /// An embed counts as one token when it is written, for one computation. Each further one counts again, and so does that of a state.
     /// Without a mask, an input sees its own key and all keys at smaller positions.
     #[inline]
     pub fn forward(queue: &crate::queue::Queue, in_pages: &[u32], in_embeds: &[u32], out_pages: &[u32], out_embeds: &[u32], mask: Option<&crate::forward::Mask>) {
@@ -1914,7 +1915,7 @@ pub mod fused {
         pub text: String,
         /// The unsent end of the text: it may be the beginning of a stop string.
         pub held: String,
-        /// The stop string that ended the run. Tokens decoded after it are discarded and not charged.
+        /// The stop string that ended the run. Tokens after it are discarded, and those decoded since the call of `pipe` are not charged.
         pub stop: Option<String>,
         /// Unset after a stop string, and when an error ended the run: the next call reports the error.
         pub finished: Option<crate::fused::FinishReason>,

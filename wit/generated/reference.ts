@@ -873,7 +873,7 @@ export const reference: ContractReference = {
     {
      "name": "forward",
      "signature": "forward: func(queue: borrow<queue>, in-pages: list<u32>, in-embeds: list<u32>, out-pages: list<u32>, out-embeds: list<u32>, mask: option<mask>)",
-     "docs": "Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the\ni-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read\nfirst. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.\nWithout a mask, an input sees its own key and all keys at smaller positions.",
+     "docs": "Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the\ni-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read\nfirst. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.\nAn embed counts as one token when it is written, for one computation. Each further one counts again, and so does that of a state.\nWithout a mask, an input sees its own key and all keys at smaller positions.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -1238,7 +1238,7 @@ export const reference: ContractReference = {
       {
        "name": "stop",
        "type": "option<string>",
-       "docs": "The stop string that ended the run. Tokens decoded after it are discarded and not charged."
+       "docs": "The stop string that ended the run. Tokens after it are discarded, and those decoded since the call of `pipe` are not charged."
       },
       {
        "name": "finished",
