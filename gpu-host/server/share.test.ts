@@ -12,7 +12,8 @@ import { GREEDY, must, NONE, until } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { GpuHost, type HostedModel } from './gpu-host.ts';
 
-const CONTEXT = 256;
+const CONTEXT = 1024;
+const TOKENS = 255;
 const never = new Int32Array(new SharedArrayBuffer(4));
 const sum = (all: readonly number[]): number => all.reduce((total, ms) => total + ms, 0);
 
@@ -22,7 +23,10 @@ type Device = (inner: Backend, steps: number[]) => Partial<Backend>;
 /** Lets `play` begin a run on each of two models of one host. */
 async function withModels(
   devices: readonly [Device, Device],
-  play: (begin: (model: number) => RunHandle, steps: readonly [number[], number[]]) => Promise<void>,
+  play: (
+    begin: (model: number, maxTokens?: number) => RunHandle,
+    steps: readonly [number[], number[]],
+  ) => Promise<void>,
 ): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'pie-share-'));
   const steps: [number[], number[]] = [[], []];
@@ -36,11 +40,10 @@ async function withModels(
   }
   const host = new GpuHost(models);
   const connection = await GpuHostConnection.connect(await host.listen(join(directory, 's')));
-  const begin = (model: number): RunHandle => {
+  const begin = (model: number, maxTokens = TOKENS): RunHandle => {
     const inferlet = connection.openInferlet({ id: `${model}`, tenant: `${model}`, maxPages: 64, arrival: model });
     const queue = inferlet.createQueue(`model ${model}`);
     const pages = must(inferlet.allocatePages(queue, CONTEXT / 16));
-    const maxTokens = CONTEXT - 1;
     return inferlet.run(queue, { token: 1, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE });
   };
   try {
@@ -101,7 +104,8 @@ test('gives a model with short steps as much time as one with long steps', async
 
 test('owes a model nothing for steps that another one computed ahead before it came', async () => {
   await withModels([ahead(2), ahead(2)], async (begin, [own, other]) => {
-    const first = begin(0);
+    // Does not end meanwhile, although this thread may stand still for seconds.
+    const first = begin(0, CONTEXT - 1);
     const going = (async (): Promise<void> => {
       while (!must(await first.next()).finished);
     })();
@@ -112,7 +116,7 @@ test('owes a model nothing for steps that another one computed ahead before it c
     await until(() => other.length >= 40);
     const beside = own.length - before;
     assert.ok(beside >= 10, `${beside} steps beside ${other.length}`);
-    second.stop();
+    for (const run of [first, second]) run.stop();
     await going;
   });
 });
