@@ -10,6 +10,7 @@ import {
   type Shape,
   type Size,
 } from '../protocol/types.ts';
+import { Cursors } from './cursors.ts';
 import type { Ranked } from './fusion.ts';
 import { TOKENIZER } from './words.ts';
 
@@ -26,6 +27,8 @@ const FREE_PART = 0.25;
 const FREE_LEAST = 1024;
 /** Pages that the file loses in one piece of work. */
 const SHRUNK_PAGES = 64;
+/** Length of the write-ahead log from which on a write interrupts open reads: each of them then counts its words again, about 10 ms. */
+const LOG_BYTES = 16 * 2 ** 20;
 /** Maximum prepared statements for conditions. */
 const MAX_KEPT = 64;
 
@@ -77,6 +80,7 @@ export class Records {
   readonly #db: DatabaseSync;
   readonly #statements: ReturnType<typeof statements>;
   readonly #conditions = new Map<string, StatementSync>();
+  readonly #cursors = new Cursors();
   /** False for a file of an earlier version, whose free pages only serve later writes. */
   readonly #shrinks: boolean;
   #entries: number;
@@ -158,6 +162,7 @@ export class Records {
 
   /** Moves some pages from the end of the file into free ones, and cuts the file. @returns false when it got no shorter */
   shrink(): boolean {
+    this.#boundLog();
     const before = this.#freePages;
     this.#db.exec(`PRAGMA incremental_vacuum(${SHRUNK_PAGES})`);
     return this.#freePages < before;
@@ -262,13 +267,12 @@ export class Records {
     return Number(this.#statements.keyWithWord.get(word, newerCount)?.key ?? 0);
   }
 
-  /** Entries behind the key `after` whose texts fulfil the expression, with their BM25, in no order: sorting would be one long piece of work. */
-  *withWords(expression: string, after: number): Generator<Ranked, void, void> {
+  /** Entries behind the key `after` whose texts fulfil the expression, with their BM25, by key: ranking them would be one long piece of work. */
+  withWords(expression: string, after: number): IteratorObject<Ranked, void, void> {
     // A statement has one cursor, and several queries may read at once.
     const statement = this.#db.prepare(WITH_WORDS);
-    for (const { key, score } of statement.iterate(expression, after)) {
-      yield { key: Number(key), score: -Number(score) };
-    }
+    const rows = this.#cursors.rows((last) => statement.iterate(expression, last), after);
+    return rows.map(({ key, score }) => ({ key: Number(key), score: -Number(score) }));
   }
 
   get graph(): SavedGraph | null {
@@ -324,7 +328,16 @@ export class Records {
     throw new IndexError('limit-exceeded', text);
   }
 
+  /** Cuts a long log, which commits alone do not while reads are open. A failure refuses the write that follows. */
+  #boundLog(): void {
+    const log = `${this.#db.location()}-wal`;
+    if (this.#cursors.isEmpty || (statSync(log, { throwIfNoEntry: false })?.size ?? 0) <= LOG_BYTES) return;
+    this.#cursors.interrupt();
+    this.#db.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+  }
+
   #transaction<T>(work: () => T): T {
+    this.#boundLog();
     const [before, unsettled] = [this.size, this.#unsettled];
     this.#db.exec('BEGIN IMMEDIATE');
     try {
@@ -350,7 +363,8 @@ export class Records {
   }
 }
 
-const WITH_WORDS = 'SELECT rowid AS key, bm25(words) AS score FROM words WHERE words MATCH ? AND rowid > ?';
+const WITH_WORDS =
+  'SELECT rowid AS key, bm25(words) AS score FROM words WHERE words MATCH ? AND rowid > ? ORDER BY rowid';
 
 const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
   less: '<',
@@ -370,6 +384,7 @@ function open<T>(file: string, work: (db: DatabaseSync) => T): T {
     // SQLite takes this setting only before it has written anything, which the journal mode does.
     if (isNew) db.exec('PRAGMA auto_vacuum = INCREMENTAL');
     db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2000');
+    db.exec(`PRAGMA journal_size_limit = ${LOG_BYTES}`);
     return work(db);
   } catch (error) {
     db.close();

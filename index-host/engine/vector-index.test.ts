@@ -214,6 +214,41 @@ test('texts are stored, ranked and deleted in pieces, between which others write
   index.close();
 });
 
+test('the log of writes stays short while queries by text overlap, and these find every entry once', () => {
+  using folder = temporaryFolder();
+  const count = 2000;
+  const index = VectorIndex.create(
+    folder.path,
+    { name: 'one', dimensions: 2, metric: 'cosine' },
+    { ...SIZES, worded: count },
+  );
+  const old = Array.from({ length: count }, (_, i) => entry(`e${i}`, [1, i], `fox ${i}`));
+  finish(index.upsert(old, ROOM));
+  const rewritten = Array.from({ length: 14 }, (_, i) => entry(`r${i}`, [1, i], 'den '.repeat(16_000)));
+  const log = path.join(folder.path, 'records.db-wal');
+  let longest = 0;
+  const write = () => {
+    finish(index.upsert(rewritten, ROOM));
+    longest = Math.max(longest, statSync(log).size);
+  };
+  const begin = () => index.query({ vector: null, text: 'fox', filter: [], limit: count });
+  let older = begin();
+  for (let steps = 0; steps < 40; steps++) older.next();
+  for (let round = 0; round < 6; round++) {
+    // The next query reads before the older one has ended.
+    const newer = begin();
+    for (let steps = 0; steps < 40; steps++) {
+      newer.next();
+      if (steps % 4 === 0) write();
+    }
+    assert.equal(new Set(finish(older).map(({ id }) => id)).size, count);
+    older = newer;
+  }
+  older.return([]);
+  assert.ok(longest < 32 * 2 ** 20, `a log of ${longest} bytes`);
+  index.close();
+});
+
 test('the words of a write that ended early come later, also after the index was opened again', () => {
   using folder = temporaryFolder();
   let index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
