@@ -1,3 +1,4 @@
+import { readdirSync, rmSync } from 'node:fs';
 import { open, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 
@@ -17,9 +18,16 @@ export async function publishGraph(file: string): Promise<void> {
   await rename(`${file}.new`, file);
 }
 
-/** Deletes the files of an index's graphs, also incomplete ones, except the file `kept`. */
-export async function removeGraphs(directory: string, kept?: string): Promise<void> {
+/** Deletes the files of an index's graphs, also incomplete ones, except the one up to the key `kept`. */
+export async function removeGraphs(directory: string, kept?: number): Promise<void> {
   const files = await readdir(directory).catch(() => []);
-  const old = files.filter((file) => file.startsWith(PREFIX) && file !== kept);
-  await Promise.all(old.map((file) => rm(path.join(directory, file), { force: true })));
+  await Promise.all(others(files, kept).map((file) => rm(path.join(directory, file), { force: true })));
 }
+
+/** Like {@link removeGraphs}, for an index that opens. */
+export function removeGraphsSync(directory: string, kept?: number): void {
+  for (const file of others(readdirSync(directory), kept)) rmSync(path.join(directory, file), { force: true });
+}
+
+const others = (files: readonly string[], kept: number | undefined): string[] =>
+  files.filter((file) => file.startsWith(PREFIX) && (kept === undefined || file !== graphFile(kept)));

@@ -6,7 +6,7 @@ import type { Condition, Entry, IndexStats, Match, Query, Shape, Size } from '..
 import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
 import { Graph, longestOf, scaleFor } from './graph.ts';
-import { graphFile, publishGraph, removeGraphs } from './graph-files.ts';
+import { graphFile, publishGraph, removeGraphs, removeGraphsSync } from './graph-files.ts';
 import { once, type Pieces, runToEnd } from './pieces.ts';
 import { Records, type Row, type SavedGraph } from './records.ts';
 import { norm, similarity } from './similarity.ts';
@@ -213,9 +213,19 @@ export class VectorIndex {
 
   /**
    * Writes the graph to its file, unless the file is current or the graph incomplete; an empty graph loses its file. `run` executes the parts
-   * that keep the thread busy.
+   * that keep the thread busy. A save that fails leaves the earlier file alone.
    */
   async save(run: <T>(work: Pieces<T>) => Promise<T> = runToEnd): Promise<void> {
+    try {
+      await this.#save(run);
+    } catch (error) {
+      // Parts of graphs must not fill a disk on which saves fail. The files of a dropped index are gone.
+      if (!this.#closed) await removeGraphs(this.#directory, this.#records.graph?.key);
+      throw error;
+    }
+  }
+
+  async #save(run: <T>(work: Pieces<T>) => Promise<T>): Promise<void> {
     const written = await run(once(() => this.#write()));
     if (written === null) return;
     if (written === 'empty') return await removeGraphs(this.#directory);
@@ -230,7 +240,7 @@ export class VectorIndex {
         return true;
       }),
     );
-    if (isNoted) await removeGraphs(this.#directory, graphFile(upTo));
+    if (isNoted) await removeGraphs(this.#directory, upTo);
   }
 
   /** Writes the graph; returns its last key and its scale, 'empty' when it needs no file, or null when there is nothing to write. */
@@ -268,6 +278,7 @@ export class VectorIndex {
 
   *#load(): Pieces<void> {
     const saved = this.#records.graph;
+    removeGraphsSync(this.#directory, saved?.key);
     if (saved) {
       if (this.#loadGraph(saved)) {
         [this.#upTo, this.#savedUpTo] = [saved.key, saved.key];

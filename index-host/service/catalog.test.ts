@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
+import { Index } from 'usearch';
 import { once } from '../engine/pieces.ts';
 import type { VectorIndex } from '../engine/vector-index.ts';
 import { IndexError } from '../protocol/errors.ts';
@@ -17,9 +18,14 @@ const SIGNAL = new AbortController().signal;
 const MIB = 2 ** 20;
 
 /** A catalog of one tenant, `one`, and what it reported. */
-function catalogIn(directory: string, limits: Partial<Limits> = {}, turns = new Turns()) {
+function catalogIn(
+  directory: string,
+  limits: Partial<Limits> = {},
+  turns = new Turns(),
+  now: (() => number) | undefined = undefined,
+) {
   const errors: unknown[] = [];
-  const catalog = new Catalog(directory, turns, { ...LIMITS, ...limits }, (error) => errors.push(error));
+  const catalog = new Catalog(directory, turns, { ...LIMITS, ...limits }, (error) => errors.push(error), now);
   const random = randomFrom(1);
   return {
     ...{ catalog, errors },
@@ -241,4 +247,27 @@ test('a catalog that closes amid the save of an index waits for it', async () =>
     const graphs = filesOf(folder.path, name).filter((file) => file.includes('graph-'));
     assert.equal(graphs.length, 1, graphs.join());
   }
+});
+
+test('a graph whose save failed is saved again after a minute, not at each call', { timeout: 60_000 }, async (t) => {
+  using folder = temporaryFolder();
+  let nowMs = 0;
+  await using one = catalogIn(folder.path, {}, new Turns(), () => nowMs);
+  await one.create('notes');
+  const { mock } = t.mock.method(Index.prototype, 'save', (file: string) => {
+    writeFileSync(file, 'a part');
+    throw new Error('no space left on device');
+  });
+  for (let at = 0; at < 1500; at += 250) await one.upsert('notes', ids(at, 250));
+  const look = () => one.ask('notes', (index) => index.needsSave);
+  while (one.errors.length === 0) await look();
+  for (let calls = 0; calls < 10; calls++) assert.equal(await look(), true);
+  assert.equal(mock.callCount(), 1);
+  const graphs = () => filesOf(folder.path, 'notes').filter((file) => file.includes('graph-'));
+  assert.deepEqual(graphs(), []);
+  mock.restore();
+  nowMs = 60_000;
+  while (await look()) await new Promise(setImmediate);
+  assert.equal(one.errors.length, 1);
+  assert.equal(graphs().length, 1);
 });

@@ -37,6 +37,9 @@ export const LIMITS: Limits = {
 /** Memory of an open index besides its vectors: the cache of SQLite, which `records.ts` bounds. */
 const OPEN_INDEX_BYTES = 2 * MIB;
 
+/** Time without another save of an index after one that failed: a save keeps the thread of all tenants busy. */
+const SAVE_PAUSE_MS = 60_000;
+
 /** Prefix of the directory of a dropped index, which a killed process may leave behind. */
 const DROPPED = '.dropped-';
 
@@ -47,6 +50,8 @@ interface OpenIndex {
   users: number;
   /** Running maintenance, which calls have made necessary. */
   maintenance: Promise<void> | null;
+  /** Time before which no save begins. */
+  nextSaveMs: number;
 }
 
 /** The indexes of all tenants: which exist, which are open, and the room that each tenant has left. */
@@ -55,6 +60,7 @@ export class Catalog {
   readonly #turns: Turns;
   readonly #limits: Limits;
   readonly #onError: (error: unknown) => void;
+  readonly #now: () => number;
   readonly #life = randomUUID();
   /** Number of sums that were read. */
   #sums = 0;
@@ -65,11 +71,18 @@ export class Catalog {
   readonly #open = new Map<string, Promise<OpenIndex | null>>();
   readonly #opened = new Map<string, OpenIndex>();
 
-  constructor(directory: string, turns: Turns, limits: Limits, onError: (error: unknown) => void) {
+  constructor(
+    directory: string,
+    turns: Turns,
+    limits: Limits,
+    onError: (error: unknown) => void,
+    now: () => number = () => performance.now(),
+  ) {
     this.#directory = directory;
     this.#turns = turns;
     this.#limits = limits;
     this.#onError = onError;
+    this.#now = now;
   }
 
   get openIndexes(): number {
@@ -249,7 +262,7 @@ export class Catalog {
         this.#forget(directory);
         return null;
       }
-      const opened: OpenIndex = { tenant, index, users: 0, maintenance: null };
+      const opened: OpenIndex = { tenant, index, users: 0, maintenance: null, nextSaveMs: 0 };
       this.#opened.set(directory, opened);
       return opened;
     } catch (error) {
@@ -295,7 +308,7 @@ export class Catalog {
   #settle(opened: OpenIndex): void {
     const { index } = opened;
     this.#closeIdle(0, opened);
-    if (opened.maintenance || !(index.hasExcess || index.needsRebuild || index.needsSave)) return;
+    if (opened.maintenance || !(index.hasExcess || index.needsRebuild || this.#saveIsDue(opened))) return;
     opened.maintenance = this.#maintain(opened)
       .catch((error: unknown) => {
         // An index that was dropped needs no maintenance, and its files are gone.
@@ -307,10 +320,21 @@ export class Catalog {
       });
   }
 
-  async #maintain({ tenant, index }: OpenIndex): Promise<void> {
+  async #maintain(opened: OpenIndex): Promise<void> {
+    const { tenant, index } = opened;
     if (index.hasExcess) await this.#turns.run(tenant, index.absorbExcess());
     if (index.needsRebuild) await this.#turns.run(tenant, index.rebuild());
-    if (index.needsSave) await index.save((work) => this.#turns.run(tenant, work));
+    if (!this.#saveIsDue(opened)) return;
+    try {
+      await index.save((work) => this.#turns.run(tenant, work));
+    } catch (error) {
+      opened.nextSaveMs = this.#now() + SAVE_PAUSE_MS;
+      throw error;
+    }
+  }
+
+  #saveIsDue({ index, nextSaveMs }: OpenIndex): boolean {
+    return index.needsSave && this.#now() >= nextSaveMs;
   }
 
   #forget(directory: string): void {
