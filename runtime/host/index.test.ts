@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { IndexClient } from '#index-host/protocol/client.ts';
+import { IndexError } from '#index-host/protocol/errors.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { eventually, openTestScheduler } from '#scheduler/testing/fixture.ts';
@@ -10,6 +12,8 @@ import { TestIndexHost } from '../testing/index-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
 import { Indexes } from './indexes.ts';
+
+type DeleteArguments = Parameters<IndexClient['delete']>;
 
 const NOTE = { author: 'test', reason: 'a test' };
 
@@ -150,6 +154,22 @@ describe('index', () => {
     await writing;
     const bytes = async () => Number(value(await call<IndexInfo>(inferlet(undefined, tenant), 'stats', 'a')).bytes);
     await eventually(async () => (await used(tenant)) === (await bytes()), 'the sum is known');
+  });
+
+  it('counts the bytes of a write that took effect and failed all the same', async (t) => {
+    const tenant = 'unlucky';
+    const guest = inferlet(undefined, tenant);
+    await limitTo(tenant, 1e9);
+    value(await call(guest, 'create', 'a', 1, 'cosine'));
+    value(await call(guest, 'upsert', 'a', [entry('one'), entry('two')], floats(1, 1)));
+    // The host deletes in several transactions, of which a full disk may refuse a later one.
+    const { delete: deleteEntries } = IndexClient.prototype;
+    t.mock.method(IndexClient.prototype, 'delete', async function (this: IndexClient, ...args: DeleteArguments) {
+      await deleteEntries.apply(this, args);
+      throw new IndexError('internal', 'database or disk is full');
+    });
+    assert.equal(await failure(guest, 'delete-entries', 'a', ['one', 'two']), 'internal');
+    await eventually(async () => (await used(tenant)) === 0, 'the sum is known');
   });
 
   it('counts bytes whatever the clock was when earlier ones were counted, and in the order of the index host', async () => {

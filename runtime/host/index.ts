@@ -128,7 +128,7 @@ function call<T>(
       const options = { signal: withdrawn.signal, deadlineMs };
       return ok(await services.indexes.during(description.tenant, bytes, (client) => make(client, options)));
     } catch (error) {
-      if (needs === 'write' && isUnanswered(error)) void services.indexes.settle(description.tenant);
+      if (needs === 'write' && isUncertain(error)) void services.indexes.settle(description.tenant);
       return err(error instanceof IndexError ? handlerError(error.code, error.message) : fromStore(error));
     } finally {
       stopping.removeEventListener('abort', withdraw);
@@ -137,9 +137,9 @@ function call<T>(
   return ask(inferlet, work, bytes);
 }
 
-/** True when the index host may have made the write all the same. */
-const isUnanswered = (error: unknown): boolean =>
-  error instanceof IndexError && ['cancelled', 'deadline-exceeded', 'unavailable'].includes(error.code);
+/** True when the index host may have made the write, or a part of it, all the same. */
+const isUncertain = (error: unknown): boolean =>
+  error instanceof IndexError && ['cancelled', 'deadline-exceeded', 'unavailable', 'internal'].includes(error.code);
 
 /** Tells Redis the tenant's bytes after a write. When that fails, the next write tells them. */
 async function note({ description, services }: Inferlet, changed: Wire.Changed): Promise<number> {

@@ -28,7 +28,7 @@ export class Indexes {
   readonly #options: IndexesOptions;
   readonly #connections = new Map<string, Connection>();
   readonly #queues = new StoreQueues();
-  /** Tenants whose bytes are being read, and whether another write got no answer meanwhile. */
+  /** Tenants whose bytes are being read, and whether a write that failed meanwhile makes another reading necessary. */
   readonly #settling = new Map<string, { again: boolean }>();
   #owner: string | null = null;
 
@@ -56,7 +56,7 @@ export class Indexes {
   }
 
   /**
-   * Tells Redis the tenant's bytes after a write without an answer: the index host may have made it. When the host cannot be asked, the
+   * Tells Redis the tenant's bytes after a write that failed, but that the index host may have made. When the host cannot be asked, the
    * tenant's next write tells them.
    */
   async settle(tenant: string): Promise<void> {
