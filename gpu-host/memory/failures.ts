@@ -11,6 +11,9 @@ interface FailedRange extends Failure {
   readonly count: number;
 }
 
+const contains = ({ first, count }: FailedRange, address: number): boolean =>
+  address >= first && address - first < count;
+
 /** Maximum ranges remembered. Past it the oldest range is dropped, and its addresses then count as merely not held. */
 const MAX_RANGES = 64;
 
@@ -18,6 +21,8 @@ const MAX_RANGES = 64;
 export class Failures {
   #addresses = new Map<number, Failure>();
   #ranges: FailedRange[] = [];
+  /** The ranges of failed allocations, also after their queue has reported them. */
+  #unmade: FailedRange[] = [];
 
   /** Marks the content of `address` as never computed. The first cause stays. */
   mark(address: number, cause: HandlerError, source: object): void {
@@ -26,8 +31,16 @@ export class Failures {
 
   /** Marks the addresses of an allocation that failed. */
   markRange(first: number, count: number, cause: HandlerError, source: object): void {
-    this.#ranges.push({ first, count, cause, source });
-    if (this.#ranges.length > MAX_RANGES) this.#ranges.shift();
+    const range = { first, count, cause, source };
+    for (const ranges of [this.#ranges, this.#unmade]) {
+      ranges.push(range);
+      if (ranges.length > MAX_RANGES) ranges.shift();
+    }
+  }
+
+  /** True for an address whose allocation failed: its owner may free it like any other, before or after the failure is reported. */
+  unmade(address: number): boolean {
+    return this.#unmade.some((range) => contains(range, address));
   }
 
   /** True when at least one failure is recorded. */
@@ -40,8 +53,7 @@ export class Failures {
       const failure = this.#addresses.get(address);
       if (failure) return failure.cause;
     }
-    for (const range of this.#ranges)
-      if (address >= range.first && address - range.first < range.count) return range.cause;
+    for (const range of this.#ranges) if (contains(range, address)) return range.cause;
     return undefined;
   }
 
@@ -50,11 +62,12 @@ export class Failures {
     if (this.#addresses.size > 0) this.#addresses.delete(address);
   }
 
-  /** Forgets the failures of `source`, or all of them without one. */
+  /** Forgets the failures that `source` has reported, or everything without one. */
   clear(source?: object): void {
     if (!source) {
       this.#addresses.clear();
       this.#ranges.length = 0;
+      this.#unmade.length = 0;
       return;
     }
     for (const [address, failure] of this.#addresses) if (failure.source === source) this.#addresses.delete(address);

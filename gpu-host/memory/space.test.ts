@@ -52,6 +52,24 @@ test('addresses that are not held are refused by name, and calls that need a fai
   assert.equal(faultOf(() => space.free(Uint32Array.of(20, 20))).error.tag, 'invalid-argument');
 });
 
+test('a free gives back all pages that are held, also beside addresses that have none', () => {
+  const kit = makeMemory({ pages: 4 });
+  const space = kit.open();
+  const queue = {};
+  space.allocate(1, 3);
+  space.failures.markRange(4, 2, handlerError('limit-exceeded', 'no room'), queue);
+  assert.equal(faultOf(() => space.free(Uint32Array.of(1, 4, 4))).error.tag, 'invalid-argument');
+  assert.equal(space.heldPages, 3, 'an address named twice frees nothing');
+  space.free(Uint32Array.of(1, 4));
+  space.failures.clear(queue);
+  space.free(Uint32Array.of(5, 2));
+  assert.equal(space.heldPages, 1);
+  const refused = faultOf(() => space.free(Uint32Array.of(99, 3))).error;
+  assert.deepEqual(refused, handlerError('not-owned', 'page 99 is not held: never allocated, or freed'));
+  assert.deepEqual([space.heldPages, kit.memory.pool.free], [0, 4]);
+  kit.memory.audit();
+});
+
 test('a page whose contents were never computed fails its readers, until the failure is reported or the page is freed', () => {
   const space = makeMemory({ pages: 4 }).open();
   const queue = {};

@@ -73,8 +73,8 @@ export interface SpaceMemory {
 
 /**
  * The pages of one inferlet on one model, by address. Every access checks that the address is held. Pages are shared copy-on-write: a write
- * through an address whose page has other holders moves the address to a copy first. A method that throws has changed nothing, except that
- * pages may have been swapped in.
+ * through an address whose page has other holders moves the address to a copy first. A method that throws has changed nothing, except
+ * that pages may have been swapped in, and that `free` frees what is held.
  *
  * A method that needs a frame may put other inferlets under pressure (`DeviceMemory.claim`). It throws CallHeld when its call has to wait
  * until others have gone on, or until pages have come from disk. It ends this space when waiting does not help; it then throws CallFault
@@ -178,14 +178,18 @@ export class PageSpace {
     for (const address of addresses) if (this.#mappings.has(address)) this.failures.mark(address, cause, source);
   }
 
-  /** Gives addresses back. @throws CallFault `not-owned`, or `invalid-argument` for one named twice; frees nothing then. */
+  /**
+   * Gives addresses back; those whose allocation failed have no page. @throws CallFault `not-owned` for others, when it has freed those that
+   * are held, or `invalid-argument` for one named twice, when it has freed none.
+   */
   free(addresses: Uint32Array): void {
     const distinct = new Set(addresses);
     if (distinct.size !== addresses.length) throw fault('invalid-argument', 'a page is named twice in one free');
-    for (const address of addresses) if (!this.#mappings.has(address)) throw this.#missing(address);
+    const unknown = addresses.find((address) => !this.#mappings.has(address) && !this.failures.unmade(address));
     this.#giveBack(() => {
-      for (const address of addresses) this.#unmap(address);
+      for (const address of distinct) if (this.#mappings.has(address)) this.#unmap(address);
     });
+    if (unknown !== undefined) throw this.#missing(unknown);
   }
 
   releaseAll(): void {

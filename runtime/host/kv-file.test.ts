@@ -140,4 +140,49 @@ describe('a file', () => {
     file.drop();
     assert.equal(held(), 0);
   });
+
+  it('stays usable after calls for which the GPU host had no pages, and gives back every page that it holds', async () => {
+    const limited = new TestInferlet(connection, { pages: 9 });
+    const { inferlet, queue } = limited;
+    const synchronized = () => failure(queue.synchronize());
+    const append = (to: KvFile, tokens: number) => failure(to.pred(count(tokens), count(57 + tokens).subarray(57), 1));
+    const origin = KvFile.open(inferlet, queue, undefined, false);
+    assert.equal(await failure(origin.pred(count(56), count(56), 1)), 'ok');
+    const [file, dropped, ...others] = [origin.fork(), origin.fork(), origin.fork(), origin.fork()] as const;
+    // Each fork copies the last page. Only the GPU host counts the copies: 8 pages are held, and the runtime counts 4.
+    for (const fork of [file, dropped, ...others]) assert.equal(await append(fork, 1), 'ok');
+
+    const unheld = append(dropped, 40);
+    dropped.drop();
+    const appended = [unheld, append(file, 40), append(file, 1)];
+    assert.deepEqual(await Promise.all(appended), ['dependency-failed', 'dependency-failed', 'dependency-failed']);
+    assert.deepEqual([file.tokens, file.pages.length], [57, 4]);
+    assert.deepEqual([await synchronized(), await synchronized()], ['limit-exceeded', 'ok']);
+    assert.equal(await failure(file.merge(origin, false)), 'limit-exceeded');
+    for (const other of others) other.drop();
+    assert.equal(await append(file, 1), 'ok');
+    assert.equal(await failure(file.merge(origin, false)), 'ok');
+    assert.equal(await failure(file.save('kept', false, 'private')), 'ok');
+    assert.deepEqual([file.tokens, file.pages.length], [114, 8]);
+    assert.deepEqual([await synchronized(), await synchronized()], ['limit-exceeded', 'ok']);
+
+    for (const each of [file, origin]) each.drop();
+    value(limited.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', queue, 9));
+    assert.equal(await synchronized(), 'ok');
+    await limited.end();
+  });
+
+  it('keeps the pages that a later call has filled or the inferlet has reserved when a call fails', async () => {
+    const { inferlet, queue } = new TestInferlet(connection);
+    const file = KvFile.open(inferlet, queue, undefined, false);
+    const append = (tokens: Uint32Array) => failure(file.pred(tokens, count(tokens.length), 1));
+    const refused = () => append(new Uint32Array(PAGE_SIZE).fill(1_000_000));
+    assert.equal(await append(count(PAGE_SIZE)), 'ok');
+    const calls = [refused(), failure(queue.synchronize()), append(count(PAGE_SIZE))];
+    assert.deepEqual(await Promise.all(calls), ['invalid-argument', 'invalid-argument', 'ok']);
+    assert.deepEqual([file.tokens, file.pages.length], [2 * PAGE_SIZE, 3]);
+    value(file.reserve(3 * PAGE_SIZE));
+    assert.deepEqual([await refused(), file.pages.length], ['invalid-argument', 5]);
+    await inferlet.release();
+  });
 });

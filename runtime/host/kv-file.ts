@@ -30,6 +30,10 @@ export class KvFile implements Droppable {
   #pages: Uint32Array = EMPTY.pages;
   #tokens = 0;
   #nextPosition = 0;
+  /** Number of leading pages that failed calls leave: those of the content, of calls that succeeded, and those that the inferlet reserved. */
+  #kept = 0;
+  /** Number of issued calls that append tokens and have not ended. */
+  #appending = 0;
   /** The name whose lock the file holds, and the GPU host that keeps the lock. `elsewhere` is that host if it is not the queue's host. */
   #locked: { readonly name: string; readonly at: Side; readonly elsewhere: OtherSide | undefined } | null = null;
   /** True when the inferlet no longer wants the lock, which the file may not have yet. */
@@ -86,6 +90,12 @@ export class KvFile implements Droppable {
 
   /** The file's pages, with room for `tokens` more. */
   reserve(tokens: number): Outcome<Uint32Array> {
+    const pages = this.#reserve(tokens);
+    if (pages.tag === 'ok') this.#kept = pages.val.length;
+    return pages;
+  }
+
+  #reserve(tokens: number): Outcome<Uint32Array> {
     const refusal = this.#refusal();
     if (refusal) return err(refusal);
     const missing = Math.ceil((this.#tokens + tokens) / this.#pageSize) - this.#pages.length;
@@ -196,7 +206,7 @@ export class KvFile implements Droppable {
     if (this.#dropped || other.#dropped) return err(handlerError('closed', 'the file was dropped'));
     const { device, id } = this.queue;
     const added = other.#tokens;
-    const reserved = this.reserve(added);
+    const reserved = this.#reserve(added);
     if (reserved.tag === 'err') return reserved;
     const first = this.#nextPosition;
     const positions = keepPositions ? KEEP : count(first, added);
@@ -264,6 +274,7 @@ export class KvFile implements Droppable {
       this.#pages = made.val.pages;
       this.#tokens = made.val.tokens;
       this.#nextPosition = made.val.nextPosition;
+      this.#kept = made.val.pages.length;
       const { device, id } = this.queue;
       const elsewhere = 'owner' in made.val ? made.val.owner : undefined;
       const at = elsewhere ?? (device ? { device, queue: id } : undefined);
@@ -300,7 +311,7 @@ export class KvFile implements Droppable {
   }
 
   async #pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
-    const pages = this.reserve(tokens.length);
+    const pages = this.#reserve(tokens.length);
     const { device, id } = this.queue;
     if (pages.tag === 'err') return pages;
     if (!device) return this.queue.refusal();
@@ -328,14 +339,29 @@ export class KvFile implements Droppable {
   /** Counts the tokens of an issued call, so that the next call writes after them; subtracts them when the call fails. */
   async #append<T>(tokens: number, nextPosition: number, issued: Promise<Outcome<T>>): Promise<Outcome<T>> {
     const before = this.#nextPosition;
+    const { length } = this.#pages;
     this.filled(tokens, nextPosition);
     const after = this.#nextPosition;
+    this.#appending++;
     const outcome = await issued;
+    this.#appending--;
     if (outcome.tag === 'err') {
       this.#tokens = Math.max(0, this.#tokens - tokens);
       if (this.#nextPosition === after) this.#nextPosition = before;
+    } else {
+      this.#kept = Math.max(this.#kept, length);
     }
+    if (this.#appending === 0) this.#trim();
     return outcome;
+  }
+
+  /** Frees the pages that failed calls have added. Their allocation may be the call that failed, so that no later call could use the file. */
+  #trim(): void {
+    const kept = Math.max(this.#kept, Math.ceil(this.#tokens / this.#pageSize));
+    const added = this.#pages.subarray(kept);
+    if (added.length === 0) return;
+    this.#pages = this.#pages.slice(0, kept);
+    this.queue.device?.freePages(this.queue.id, added);
   }
 
   /** The error for a list of tokens that the invocation's pages can never hold; null for a shorter list. */

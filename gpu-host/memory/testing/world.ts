@@ -222,9 +222,10 @@ export class World {
         return;
       case 'free': {
         const chosen = operation.picks.map(at);
-        const legal = new Set(chosen).size === chosen.length && chosen.every((address) => pages.has(address));
+        const distinct = new Set(chosen).size === chosen.length;
+        const legal = distinct && chosen.every((address) => pages.has(address));
         assert.equal(refusal(() => space.free(Uint32Array.from(chosen))) === undefined, legal);
-        if (legal) for (const address of chosen) pages.delete(address);
+        if (distinct) for (const address of chosen) pages.delete(address);
         actor.text = actor.text.every((address) => pages.has(address)) ? actor.text : [];
         return;
       }
