@@ -5,8 +5,9 @@ import http from 'node:http';
 import net from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
-import { DEFAULT_LIMITS } from '../app/context.ts';
+import { DEFAULT_LIMITS, type LogRecord } from '../app/context.ts';
 import { Bodies } from '../app/http/bodies.ts';
+import type { AnsweredRequest } from '../app/http/observer.ts';
 import { OpenStreams } from '../app/http/open-streams.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { watchRequests } from './platform-metrics.ts';
@@ -26,18 +27,24 @@ describe('with bounds for each key,', () => {
   let platform: TestPlatform;
   const bodies = new Bodies(LIMITS);
   const streams = new OpenStreams(LIMITS, 'streams');
+  const logged: LogRecord[] = [];
+  const answers: AnsweredRequest[] = [];
   before(async () => {
-    platform = await TestPlatform.start({ serve: { limits: LIMITS, bodies, streams } });
+    const observer = {
+      begin: () => ({ traceparent: '', answered: (answer: AnsweredRequest) => void answers.push(answer) }),
+    };
+    const log = (record: LogRecord) => void logged.push(record);
+    platform = await TestPlatform.start({ serve: { limits: LIMITS, bodies, streams, observer, log } });
     await platform.register({ name: 'echo' });
   });
   after(() => platform.stop());
 
-  /** A chunked request whose body the test sends, so that no header declares its size. */
-  function begin(key = platform.apiKey) {
+  /** A request whose body the test sends; chunked unless it has a `content-length`. */
+  function begin(key = platform.apiKey, more: Record<string, string> = {}) {
     const { hostname, port } = new URL(platform.url);
     const request = http.request({
       ...{ hostname, port, method: 'POST', path: PATH, agent: false },
-      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', prefer: 'respond-async' },
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', prefer: 'respond-async', ...more },
     });
     request.on('error', () => undefined);
     const answer = once(request, 'response').then(async ([response]: http.IncomingMessage[]) => {
@@ -71,13 +78,19 @@ describe('with bounds for each key,', () => {
     await until(() => bodies.heldBytes === 0);
   });
 
-  it('a body is released when its client leaves', { timeout: 60_000 }, async () => {
-    const { request, answer } = begin();
-    request.write(`"${'x'.repeat(50 * KIB)}`);
-    await until(() => bodies.heldBytes > 0);
-    request.destroy();
-    await assert.rejects(answer);
-    await until(() => bodies.heldBytes === 0);
+  it('a body is released when its client leaves, which is no fault of the platform', { timeout: 60_000 }, async () => {
+    const declared: Record<string, string>[] = [{}, { 'content-length': '60000' }, { 'content-length': '10000' }];
+    for (const headers of declared) {
+      answers.length = 0;
+      const { request, answer } = begin(platform.apiKey, headers);
+      request.write(`"${'x'.repeat(8 * KIB)}`);
+      await until(() => bodies.heldBytes > 0);
+      request.destroy();
+      await assert.rejects(answer);
+      await until(() => bodies.heldBytes === 0 && answers.length === 1);
+      assert.deepEqual([answers[0]?.code, answers[0]?.status], ['malformed-request', 400]);
+    }
+    assert.deepEqual(logged, []);
   });
 
   it('a download beyond the share of its tenant is refused with 429 before the file is read', async () => {

@@ -235,7 +235,7 @@ export class Body {
     this.#taken = wanted;
   }
 
-  /** Rejects when the body falls behind its minimum speed. */
+  /** Rejects when the body falls behind its minimum speed, or its connection breaks. */
   #inTime<T>(arrival: Promise<T>): Promise<T> {
     const { bodyGraceMs } = this.#bodies.limits;
     const leftMs = this.#since + bodyGraceMs + (this.#arrived / BYTES_PER_SECOND) * 1000 - performance.now();
@@ -245,7 +245,8 @@ export class Body {
         reject(tooSlow(this.#arrived));
       };
       const timer = setTimeout(late, Math.max(0, leftMs));
-      arrival.then(resolve, reject).finally(() => clearTimeout(timer));
+      const broken = (cause: unknown) => reject(cutOff(cause));
+      arrival.then(resolve, broken).finally(() => clearTimeout(timer));
     });
   }
 }
@@ -258,6 +259,10 @@ function declaredLength(headers: Headers): number | null {
 
 function tooLarge(limitBytes: number, whose = 'this route'): GatewayError {
   return new GatewayError('body-too-large', `The body is larger than ${limitBytes} bytes, the limit of ${whose}.`);
+}
+
+function cutOff(cause: unknown): GatewayError {
+  return new GatewayError('malformed-request', 'The connection broke before the end of the body.', { cause });
 }
 
 /** The rest may never come, so the gateway closes the connection after the answer. */
