@@ -115,6 +115,22 @@ describe('when Redis dies', () => {
     await attempt.succeed(1);
     assert.equal((await again.next())?.event, 'result');
   });
+
+  it('an invocation that its client cannot find again is cancelled once Redis is back', async () => {
+    await platform.register({ name: 'openai-chat' });
+    const body = JSON.stringify({ model: 'tiny', messages: [{ role: 'user', content: 'Hi' }] });
+    const answer = h.ask('/v1/chat/completions', { method: 'POST', body, headers: JSON_TYPE });
+    const { id } = await platform.attempt(await platform.submitted('openai-chat'));
+    await platform.redis.kill();
+    const refusal = await answer;
+    h.refused(refusal, 'store-unavailable');
+    assert.equal(refusal.headers.get('x-should-retry'), 'true');
+    // The gateway began its first cancel before this read, and both have the same time limit.
+    const { invocations } = platform.scheduler;
+    await assert.rejects(invocations.get(id), { code: 'store-unavailable' });
+    await platform.redis.restart();
+    await eventually(async () => (await invocations.get(id))?.cancelReason === 'The client left.', 'the cancel');
+  });
 });
 
 describe('when the gateway stops', () => {

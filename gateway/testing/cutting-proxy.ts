@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
-/** A proxy to the gateway that destroys each connection after `everyBytes()` bytes of answers. */
-export async function startCuttingProxy(target: URL, everyBytes: () => number) {
+/** A proxy to the gateway that destroys each connection after `everyBytes()` bytes of answers. Port 0 lets the operating system choose. */
+export async function startCuttingProxy(target: URL, everyBytes: () => number, port = 0) {
   const sockets = new Set<Socket>();
   let cuts = 0;
   const server = createServer((client) => {
@@ -24,7 +24,7 @@ export async function startCuttingProxy(target: URL, everyBytes: () => number) {
     upstream.on('close', () => client.destroySoon());
     client.on('close', () => upstream.destroy());
   });
-  server.listen(0, '127.0.0.1');
+  server.listen(port, '127.0.0.1');
   await once(server, 'listening');
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
-import { ECHO_SCHEMA, Harness } from '../testing/http/harness.ts';
+import { ECHO_SCHEMA, Harness, JSON_TYPE } from '../testing/http/harness.ts';
 import { startWorker } from '../testing/miniflare.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { OriginControlPlane, type OriginOptions } from './control-plane.ts';
@@ -57,6 +59,48 @@ describe('a worker whose connection to the origin breaks', () => {
     h.refused(await h.ask('/v1/functions'), 'origin-unavailable');
     assert.equal((await fetch(`${worker.url}/readyz`)).status, 503);
   });
+});
+
+/** Takes the place of the origin until a request comes, whose connection it breaks. Resolves to the method and path of the request. */
+async function oneUnanswered(port: number): Promise<string> {
+  const server = createServer().listen(port, '127.0.0.1');
+  try {
+    const [{ method, url }] = await once(server, 'request', { signal: AbortSignal.timeout(30_000) });
+    return `${method} ${url}`;
+  } finally {
+    const closed = once(server, 'close');
+    server.close();
+    server.closeAllConnections();
+    await closed;
+  }
+}
+
+it('a worker cancels what its client cannot find again, also when the origin restarts at that moment', async () => {
+  const platform = await TestPlatform.start();
+  const connect = (port?: number) => startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY, port);
+  const proxies = [await connect()];
+  const url = proxies[0]!.url;
+  const worker = await startWorker(url);
+  try {
+    await platform.register({ name: 'openai-chat' });
+    const h = new Harness({ url: worker.url, platform, stop: async () => undefined });
+    const body = JSON.stringify({ model: 'tiny', messages: [{ role: 'user', content: 'Hi' }] });
+    const answer = h.ask('/v1/chat/completions', { method: 'POST', body, headers: JSON_TYPE });
+    const { id } = await platform.attempt(await platform.submitted('openai-chat'));
+    await proxies[0]!.stop();
+    const refusal = await answer;
+    h.refused(refusal, 'origin-unavailable');
+    assert.equal(refusal.headers.get('x-should-retry'), 'true');
+    const port = Number(new URL(url).port);
+    assert.equal(await oneUnanswered(port), `DELETE /v1/invocations/${id}`);
+    proxies.push(await connect(port));
+    const { invocations } = platform.scheduler;
+    await eventually(async () => (await invocations.get(id))?.cancelReason !== null, 'the cancel');
+  } finally {
+    await worker.stop();
+    for (const proxy of proxies) await proxy.stop();
+    await platform.stop();
+  }
 });
 
 describe('the control plane over HTTP', () => {

@@ -9,11 +9,17 @@ import { textAnswer } from '../http/answer.ts';
 import { type EventStreamOptions, eventStreamResponse, invocationFrame } from '../http/event-stream.ts';
 import { jsonWithOutput } from '../http/json-text.ts';
 import { type Preferences, preferenceApplied } from '../http/preferences.ts';
+import { pause } from '../pause.ts';
 import { collectOutcome, type Outcome } from './collect.ts';
 import { BEGINNING } from './event-id.ts';
 
-/** Longest time for the cancel of an invocation whose client has left. */
-const CANCEL_MS = 10_000;
+/** Longest time for one attempt to cancel an invocation whose client has left. */
+const ATTEMPT_MS = 10_000;
+/** Time within which the gateway repeats such an attempt: by default, a function runs no longer. workerd stops background work after 30 s. */
+const CANCEL_MS = 300_000;
+/** Pause before the second attempt; the pauses double up to the longest. */
+const FIRST_PAUSE_MS = 250;
+const LONGEST_PAUSE_MS = 5000;
 
 export interface AnswerOptions {
   /** Cancel the invocation when its client leaves. */
@@ -154,13 +160,24 @@ export class Responder {
     inBackground(c, this.#cancel(call, id));
   }
 
-  /** Uses a signal of its own, because the request's signal has aborted. */
+  /** Repeats the cancel while the store or the origin is away: the fault that ended the answer would otherwise prevent the cancel, too. */
   async #cancel(call: Call, id: string): Promise<void> {
-    try {
-      await this.#control.cancel({ ...call, signal: AbortSignal.timeout(CANCEL_MS) }, id, 'The client left.');
-    } catch (error) {
-      const message = `${id}, which its client left, could not be cancelled`;
-      this.#settings.log({ level: 'error', message, requestId: call.requestId, error });
+    const { log, shutdown = new AbortController().signal } = this.#settings;
+    const giveUpAt = performance.now() + CANCEL_MS;
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+      try {
+        // The request's own signal has aborted.
+        await this.#control.cancel({ ...call, signal: AbortSignal.timeout(ATTEMPT_MS) }, id, 'The client left.');
+        return;
+      } catch (error) {
+        const isTransient = RETRYABLE.has(GatewayError.from(error).code);
+        if (!isTransient || shutdown.aborted || performance.now() + pauseMs > giveUpAt) {
+          const message = `${id}, which its client left, could not be cancelled`;
+          log({ level: 'error', message, requestId: call.requestId, error });
+          return;
+        }
+      }
+      await pause(pauseMs, shutdown);
     }
   }
 }
