@@ -82,11 +82,15 @@ export class Http {
     return this.parsed<T>(await this.request(path, options), options?.signal);
   }
 
-  /** The JSON of an answer. Throws {@link PieError}, or the signal's reason. */
-  async parsed<T>(response: Response, signal?: AbortSignal): Promise<T> {
+  /**
+   * The JSON of an answer. Throws {@link PieError}, or the signal's reason.
+   *
+   * @param parse throws for a text that is not JSON
+   */
+  async parsed<T>(response: Response, signal?: AbortSignal, parse: (text: string) => unknown = JSON.parse): Promise<T> {
     const text = await this.text(response, signal);
     try {
-      return JSON.parse(text) as T;
+      return parse(text) as T;
     } catch (cause) {
       throw new PieError('bad-response', 'The answer is not JSON.', { status: response.status, cause });
     }

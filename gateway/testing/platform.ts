@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { BuildReply } from '#scheduler/builds/types.ts';
 import { versionOf } from '#scheduler/functions/functions.ts';
 import { DEFAULT_LIMITS, parseManifest } from '#scheduler/functions/manifest.ts';
+import { resultData } from '#scheduler/invocations/result-event.ts';
 import type { NewEvent, TerminalEvent, Usage } from '#scheduler/invocations/types.ts';
 import type { RuntimeLease } from '#scheduler/runtimes/lease.ts';
 import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
@@ -220,6 +221,11 @@ export class Attempt {
 
   async succeed(output: unknown, usage: Usage = { outputTokens: 1 }): Promise<void> {
     await this.#finish({ event: 'result', data: JSON.stringify({ output, usage }) }, usage);
+  }
+
+  /** @param output JSON text */
+  async succeedWith(output: string, usage: Usage = { outputTokens: 1 }): Promise<void> {
+    await this.#finish({ event: 'result', data: resultData(output, usage) }, usage);
   }
 
   async fail(

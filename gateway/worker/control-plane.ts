@@ -9,9 +9,9 @@ import type {
   FunctionReference,
   FunctionVersion,
   Health,
+  HeldInvocation,
   InvocationEvent,
   InvocationFile,
-  InvocationState,
   Invoked,
   InvokeRequest,
   LogEntry,
@@ -23,7 +23,7 @@ import type {
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { inFlight as inFlightError } from '../app/errors/in-flight.ts';
-import { exactJson } from '../app/http/exact-json.ts';
+import { parseWithOutput } from '../app/http/json-text.ts';
 import { pulledFeed } from '../app/http/pulled-feed.ts';
 import { eventId } from '../app/invocations/event-id.ts';
 import type { Operations } from '../app/resources/operations.ts';
@@ -144,8 +144,8 @@ export class OriginControlPlane implements ControlPlane {
     });
   }
 
-  invocation(call: Call, id: string): Promise<InvocationState | null> {
-    return orNull('unknown-invocation', () => this.#of(call).client.invocation(id, options(call)));
+  invocation(call: Call, id: string): Promise<HeldInvocation | null> {
+    return orNull('unknown-invocation', () => this.#ask(call, pathOf(id)));
   }
 
   input(call: Call, id: string): Promise<string | null> {
@@ -154,7 +154,7 @@ export class OriginControlPlane implements ControlPlane {
 
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
     const open = (signal: AbortSignal) =>
-      this.#of(call).http.request(`/v1/invocations/${encodeURIComponent(id)}/events`, {
+      this.#of(call).http.request(`${pathOf(id)}/events`, {
         signal,
         headers: { ...headers(call), accept: 'text/event-stream', 'last-event-id': eventId(after) },
       });
@@ -176,7 +176,7 @@ export class OriginControlPlane implements ControlPlane {
 
   async fileInfo(call: Call, id: string, name: string): Promise<InvocationFile | null> {
     const { http, client } = this.#of(call);
-    const path = `/v1/invocations/${encodeURIComponent(id)}/files/${encodeURIComponent(name)}`;
+    const path = `${pathOf(id)}/files/${encodeURIComponent(name)}`;
     return translating(async () => {
       const head = { ...headers(call), accept: '*/*', 'accept-encoding': 'identity' };
       const sent = await http.request(path, { method: 'HEAD', signal: call.signal, headers: head }).catch(orRefused);
@@ -198,13 +198,13 @@ export class OriginControlPlane implements ControlPlane {
     );
   }
 
-  answer(call: Call, id: string, { text, question }: PersonAnswer): Promise<InvocationState | null> {
-    const how = { ...options(call), ...(question === undefined ? {} : { question }) };
-    return orNull('unknown-invocation', () => this.#of(call).client.answer(id, exactJson(text), how));
+  answer(call: Call, id: string, { text, question }: PersonAnswer): Promise<HeldInvocation | null> {
+    const query = question === undefined ? '' : `?question=${question}`;
+    return orNull('unknown-invocation', () => this.#ask(call, `${pathOf(id)}/answer${query}`, 'POST', text));
   }
 
-  cancel(call: Call, id: string): Promise<InvocationState | null> {
-    return orNull('unknown-invocation', () => this.#of(call).client.cancel(id, options(call)));
+  cancel(call: Call, id: string): Promise<HeldInvocation | null> {
+    return orNull('unknown-invocation', () => this.#ask(call, pathOf(id), 'DELETE'));
   }
 
   async *logs(call: Call, name: string | null, query: LogOptions): AsyncGenerator<LogEntry, void, undefined> {
@@ -241,7 +241,7 @@ export class OriginControlPlane implements ControlPlane {
   async #submit(call: Call, request: InvokeRequest): Promise<Invoked> {
     const { function: fn, input, idempotencyKey, hasSingleUseKey, join, cancelAfterMs } = request;
     const { webhookUrl, affinity, concurrency, debounce } = request;
-    const { http, client } = this.#of(call);
+    const { http } = this.#of(call);
     // The origin chooses the version and checks the input.
     const reference = encodeURIComponent(fn.version === undefined ? fn.name : `${fn.name}@${fn.version}`);
     try {
@@ -264,15 +264,23 @@ export class OriginControlPlane implements ControlPlane {
         },
       });
       call.answerHeaders?.(limitHeadersOf(response.headers));
-      const state = await http.parsed<InvocationState>(response, call.signal);
+      const state = await http.parsed<HeldInvocation>(response, call.signal, parseWithOutput);
       return { ...state, ...(response.headers.has('idempotency-replayed') ? { replayed: true } : {}) };
     } catch (error) {
       const inFlight =
         error instanceof PieError && error.code === 'idempotency-in-flight' ? error.invocation : undefined;
       if (inFlight === undefined) throw error;
       if (join !== true) throw inFlightError(inFlight);
-      return { ...(await client.invocation(inFlight, options(call))), replayed: true };
+      return { ...(await this.#ask(call, pathOf(inFlight))), replayed: true };
     }
+  }
+
+  /** The origin's answer about an invocation, whose output stays text. @param body JSON text */
+  async #ask(call: Call, path: string, method = 'GET', body?: string): Promise<HeldInvocation> {
+    const { http } = this.#of(call);
+    const sent = { ...headers(call), ...(body === undefined ? {} : { 'content-type': 'application/json' }) };
+    const response = await http.request(path, { method, body, signal: call.signal, headers: sent });
+    return http.parsed(response, call.signal, parseWithOutput);
   }
 
   #of(call: Call): Origin {
@@ -289,6 +297,10 @@ export class OriginControlPlane implements ControlPlane {
 
 function headers(call: Call): Record<string, string> {
   return { 'x-request-id': call.requestId, traceparent: call.traceparent };
+}
+
+function pathOf(id: string): string {
+  return `/v1/invocations/${encodeURIComponent(id)}`;
 }
 
 /** True when the origin's own answer is missing: the connection failed, or a proxy answered in its place. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { resultData } from '#scheduler/invocations/result-event.ts';
-import { JsonText, jsonWithOutput, resultIn } from './json-text.ts';
+import { JsonText, jsonWithOutput, parseWithOutput, resultIn } from './json-text.ts';
 
 const USAGE = { cpuMs: 1.5 };
 
@@ -26,10 +26,28 @@ describe('an output passed on as JSON text', () => {
     assert.deepEqual(resultIn('{"output":1}'), { output: 1, usage: undefined });
   });
 
+  it('is read again as text from an answer, and from no other place of it', () => {
+    const keys = fc.constantFrom('a', '"', ',"output":', '{"a":1,"output":2}');
+    const values = fc.oneof(keys, fc.jsonValue(), fc.record({ a: fc.jsonValue(), output: fc.jsonValue() }));
+    fc.assert(
+      fc.property(fc.dictionary(keys, values), values, (more, value) => {
+        const given = { id: 'inv_1', nested: { ...more, output: 1 }, list: [more], ...more };
+        assert.deepEqual(parseWithOutput(jsonWithOutput(given)), JSON.parse(JSON.stringify(given)));
+        const output = new JsonText(JSON.stringify(value, null, 1));
+        const read = parseWithOutput(jsonWithOutput({ ...given, output }));
+        assert.deepEqual(read, { ...JSON.parse(JSON.stringify(given)), output });
+      }),
+      { seed: 9, numRuns: 300 },
+    );
+    assert.throws(() => parseWithOutput('<html>'), SyntaxError);
+  });
+
   it('may be nested to any depth', () => {
     const depth = 1_000_000;
     const written = `${'['.repeat(depth)}${']'.repeat(depth)}`;
     const { output } = resultIn(resultData(written, USAGE));
-    assert.equal(jsonWithOutput({ id: 'inv_1', output }), `{"id":"inv_1","output":${written}}`);
+    const answer = `{"id":"inv_1","output":${written}}`;
+    assert.equal(jsonWithOutput({ id: 'inv_1', output }), answer);
+    assert.deepEqual(parseWithOutput(answer), { id: 'inv_1', output: new JsonText(written) });
   });
 });

@@ -22,8 +22,35 @@ export function resultIn(data: string): { readonly output: unknown; readonly usa
   return { output, usage };
 }
 
+const OUTPUT = ',"output":';
+
 /** Like `JSON.stringify` of an object with members besides `output`, but keeps the text of an output that is a `JsonText`. */
 export function jsonWithOutput({ output, ...members }: { readonly id: string; readonly output?: unknown }): string {
   if (!(output instanceof JsonText)) return JSON.stringify({ ...members, output });
-  return `${JSON.stringify(members).slice(0, -1)},"output":${output.text}}`;
+  return `${JSON.stringify(members).slice(0, -1)}${OUTPUT}${output.text}}`;
+}
+
+/** Parses what `jsonWithOutput` wrote, but keeps the text of the output. @throws SyntaxError */
+export function parseWithOutput(text: string): unknown {
+  const at = outputAt(text);
+  if (at < 0) return JSON.parse(text);
+  const members: object = JSON.parse(`${text.slice(0, at)}}`);
+  return { ...members, output: new JsonText(text.slice(at + OUTPUT.length, -1)) };
+}
+
+/** Place of the member `output` of an object without spaces, from the comma before it; -1 without one. Reads no further. */
+function outputAt(text: string): number {
+  let depth = 0;
+  let inText = false;
+  for (let at = 0; at < text.length; at++) {
+    const character = text[at];
+    if (inText) {
+      if (character === '\\') at += 1;
+      else if (character === '"') inText = false;
+    } else if (character === '"') inText = true;
+    else if (character === '{' || character === '[') depth += 1;
+    else if (character === '}' || character === ']') depth -= 1;
+    else if (character === ',' && depth === 1 && text.startsWith(OUTPUT, at)) return at;
+  }
+  return -1;
 }

@@ -79,6 +79,23 @@ export function describeInvocations(get: () => Harness): void {
       h.refused(await h.ask('/v1/invocations/nothing/input'), 'unknown-invocation');
     });
 
+    it('tells its output as the inferlet wrote it', async () => {
+      const h = get();
+      const written = `{"id":9007199254740993, "deep":${'['.repeat(20_000)}${']'.repeat(20_000)}}`;
+      const keyed = { ...ASYNC, 'idempotency-key': 'output-as-written' };
+      const { id } = await json(await h.invoke(keyed));
+      await (await h.platform.attempt(id)).succeedWith(written);
+      const answers = [
+        await h.send(`/v1/invocations/${id}`),
+        await h.send(`/v1/invocations/${id}`, { method: 'DELETE' }),
+        await h.invoke(keyed),
+      ];
+      for (const answer of answers) {
+        const text = await answer.text();
+        assert.ok(text.endsWith(`,"output":${written}}`), `${answer.status} ${text.slice(0, 500)}`);
+      }
+    });
+
     it('receives messages of its client', async () => {
       const h = get();
       const id = await h.submit();
