@@ -145,6 +145,25 @@ describe('quotas', () => {
     assert.deepEqual([none.quota, none.use.function, none.use.limit], ['concurrent-invocations', null, 0]);
   });
 
+  test('the status counts debounced and asking invocations as waiting, as the refusal does', async () => {
+    const { id } = await create();
+    const { epoch } = await begin(id);
+    const question = { text: 'Publish?', schema: { type: 'boolean' }, timeoutMs: 60_000, state: '{}' };
+    const record = submission({ id, tenant: 'acme' });
+    assert.equal(await scheduler.questions.ask(record, epoch, 1, question, null), 'waiting');
+    await create({ debounce: { key: 'doc-1', delayMs: 1000, maxMs: 1000 } });
+    await begin((await create()).id);
+    await create();
+    // Limits out of reach only make the status show the numbers.
+    await set('waiting-invocations', 1000);
+    await set('concurrent-invocations', 1000);
+    assert.equal(await used('concurrent-invocations'), 1);
+    await set('concurrent-invocations', null);
+    await set('waiting-invocations', 3);
+    assert.equal((await refusal(create())).use.used, 3);
+    assert.equal(await used('waiting-invocations'), 3);
+  });
+
   test('latency targets go to as many invocations as the quota has room for, until these end', async () => {
     const { keys, redis: commands } = scheduler.store;
     const latency = { firstTokenMs: 200, perTokenMs: 40 };

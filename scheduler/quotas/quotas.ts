@@ -184,7 +184,7 @@ export class Quotas {
       SCRIPTS.use,
       [
         ...[keys.waiting(tenant), keys.storedUsage(tenant), keys.fileUsage(tenant), keys.fileExpiries(tenant)],
-        `${keys.admission}:tenant:${tenant}`,
+        ...[`${keys.admission}:tenant:${tenant}`, keys.debounces(tenant), keys.tenantQuestions(tenant)],
       ],
       [keys.account(tenant), now, fn ?? ''],
     );

@@ -45,6 +45,7 @@
 --- @include "../../usage/scripts/include/counters.lua"
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 --- @include "../../quotas/scripts/include/admission.lua"
+--- @include "../../quotas/scripts/include/waiting-count.lua"
 --- @include "../../admission/scripts/include/admission.lua"
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
@@ -176,8 +177,7 @@ local function create(place, at)
   if quotaLimit(account, 'waiting-invocations', '', now) then
     enterQueues()
   end
-  local waitingCount = redis.call('ZCARD', waiting) + redis.call('HLEN', given.prefix .. ':debounces:' .. given.tenant)
-    + redis.call('SCARD', given.prefix .. ':questions:' .. given.tenant)
+  local waitingCount = countWaiting(waiting, given.prefix .. ':debounces:' .. given.tenant, given.prefix .. ':questions:' .. given.tenant)
   local refusing, limits = admitRequest(account, fn, now, waitingCount, RECORD_BYTES + #data, replaced and 1 or 0)
   if refusing then
     local states = quotaStates(limits)
