@@ -145,6 +145,30 @@ describe('broadcasts', () => {
     commands.disconnect();
   });
 
+  test('a repair that outlasts the last subscription leaves the registration of the next one', async () => {
+    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
+    const [, subscriber] = one.connections;
+    assert.ok(subscriber);
+    const admin = redis.connect();
+    const number = async (section: string, pattern: RegExp) =>
+      Number(pattern.exec(await admin.info(section))?.[1] ?? 0);
+    const registrations = () => number('commandstats', /cmdstat_pubsub\|numsub:calls=(\d+)/);
+    const refusals = () => number('errorstats', /errorstat_OOM:count=(\d+)/);
+    const first = await joined(one.broadcasts);
+    const before = { registrations: await registrations(), refusals: await refusals() };
+    await admin.config('SET', 'maxmemory', 1);
+    subscriber.disconnect(true);
+    // The repair pauses after Redis has refused its write.
+    await eventually(async () => (await refusals()) > before.refusals, 'the repair is refused');
+    await admin.config('SET', 'maxmemory', 0);
+    await first.close();
+    const next = await joined(one.broadcasts);
+    // Three registrations: of the end of the first subscription, of the next one, and of the repair.
+    await eventually(async () => (await registrations()) >= before.registrations + 3, 'the repair ends');
+    assert.equal(await two.broadcasts.broadcast('t', 'news', envelope('x')), 1);
+    assert.equal(await textOf(next), 'x');
+  });
+
   test('a subscription that Redis cannot register is not ready', async () => {
     const [one] = processes(1) as [ReturnType<typeof processes>[0]];
     await one.connections[0]?.set(one.keys.topic('t', 'broken'), 'no hash');

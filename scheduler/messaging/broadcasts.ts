@@ -158,8 +158,12 @@ export class Broadcasts {
     }
   }
 
-  /** Forgets a topic without subscriptions only after Redis has removed its registration; otherwise Redis would count it for hours. */
+  /**
+   * Forgets a topic without subscriptions only after Redis has removed its registration; otherwise Redis would count it for hours. The repair of
+   * a forgotten topic would remove the registration of its successor, so the topic stays until the repair ends.
+   */
   #forget(id: string, topic: Topic): void {
+    if (topic.catchingUp !== null) return;
     if (topic.subscriptions.size === 0 && this.#topics.get(id) === topic) this.#topics.delete(id);
   }
 
