@@ -140,10 +140,14 @@ export class NodeFunctions {
       if (!FUNCTION_NAME.test(name)) return null;
       requireOwn(principal, name);
       const { removals, audit, schedules } = this.#scheduler;
-      const left = await removals.removeFunction(principal.tenant, name, now);
-      // An earlier try may have removed the function and broken off before its schedules. Schedules of a name that the platform's function
-      // keeps go on with that one.
-      if (ownersFor(principal.tenant, name).length === 1) await schedules.removeOf(principal.tenant, name);
+      const { tenant } = principal;
+      const removeSchedules = async () => {
+        // Schedules of a name that the platform's function keeps go on with that one.
+        if (ownersFor(tenant, name).length === 1) await schedules.removeOf(tenant, name);
+      };
+      const left = await removals.removeFunction(tenant, name, now, removeSchedules);
+      // An earlier try may have removed the function and broken off before its schedules.
+      if (left === null) await removeSchedules();
       if (left !== null) await audit.record(principal.keyId, principal.tenant, 'function.remove', name, { now });
       return left;
     });

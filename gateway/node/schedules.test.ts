@@ -165,6 +165,43 @@ describe('schedules', () => {
     );
   });
 
+  it('that were set after the removal of their function began stay', async (t) => {
+    const tenant = 'busy';
+    const admin = platform.client(await platform.key(['admin'], tenant));
+    const deploy = () => platform.register({ name: 'redeployed' }, tenant);
+    const put = (name: string, fn: string, month: number) =>
+      admin.schedules.put(name, { function: fn, cron: `0 3 1 ${month} *` });
+    const listed = async () => (await admin.schedules.list()).map((one) => [one.name, one.function, one.cron]);
+    const { scheduler } = platform;
+    await deploy();
+    await platform.register({ name: 'other' }, tenant);
+    for (const name of ['first', 'second', 'third']) await put(name, 'redeployed', 1);
+    const { id } = await admin.submit('redeployed', {});
+    // Each step of the removal is followed by changes of other clients.
+    const { redis } = scheduler.store;
+    const all = redis.hvals.bind(redis);
+    t.mock.method(redis, 'hvals', async (key: string) => {
+      const found = await all(key);
+      if (key === scheduler.store.keys.schedules(tenant) && !found.join().includes('other'))
+        await put('second', 'other', 2);
+      return found;
+    });
+    const cancel = scheduler.cancel.bind(scheduler);
+    const cancelled = t.mock.method(scheduler, 'cancel', async (...call: Parameters<typeof cancel>) => {
+      await deploy();
+      await put('third', 'redeployed', 3);
+      return cancel(...call);
+    });
+    await admin.removeFunction('redeployed', { now: true });
+    t.mock.restoreAll();
+    assert.equal(cancelled.mock.callCount(), 1, id);
+    assert.deepEqual(await listed(), [
+      ['second', 'other', '0 3 1 2 *'],
+      ['third', 'redeployed', '0 3 1 3 *'],
+    ]);
+    assert.ok((await admin.schedules.list()).every(({ nextAt }) => nextAt !== null));
+  });
+
   it('of a function that the platform shares outlive the removal of a function of that name', async () => {
     await platform.register({ name: 'rerank' });
     const other = platform.client(await platform.key(['admin'], 'sharing'));

@@ -56,10 +56,21 @@ export class Removals {
     this.#store = options.store;
   }
 
-  /** Removes a function with all versions; `now` cancels its invocations. Returns the draining versions; null without a function. */
-  async removeFunction(tenant: string, name: string, now = false): Promise<readonly Draining[] | null> {
+  /**
+   * Removes a function with all versions; `now` cancels its invocations. Returns the draining versions; null without a function.
+   *
+   * @param onRemoved called once no new invocation can run the function. The cancels and deletions follow, which may take long, or fail and be
+   *   left to the reaper.
+   */
+  async removeFunction(
+    tenant: string,
+    name: string,
+    now = false,
+    onRemoved: () => Promise<void> = async () => undefined,
+  ): Promise<readonly Draining[] | null> {
     const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', this.#store.keys.releaseChannel];
     if ((await this.#store.script(SCRIPTS.function, this.#keys(tenant, name), args)) !== 1) return null;
+    await onRemoved();
     return this.#settle(tenant, name, () => now);
   }
 

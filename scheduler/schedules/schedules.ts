@@ -12,6 +12,7 @@ import type { LastTime, Schedule, ScheduleSettings, TimedSchedule } from './type
 
 const SCRIPTS = {
   put: loadScript(new URL('./scripts/put-schedule.lua', import.meta.url)),
+  removeOrphan: loadScript(new URL('./scripts/remove-orphan.lua', import.meta.url)),
   note: loadScript(new URL('./scripts/note-time.lua', import.meta.url)),
 };
 
@@ -88,11 +89,13 @@ export class Schedules {
     return exists;
   }
 
-  /** Removes the schedules of a function. Returns their names. */
-  async removeOf(tenant: string, fn: string): Promise<string[]> {
-    const names = (await this.#all(tenant)).filter((one) => one.function === fn).map(({ name }) => name);
-    for (const name of names) await this.remove(tenant, name);
-    return names;
+  /** Removes the schedules of a removed function of the tenant. Once the function is deployed again, its schedules stay. */
+  async removeOf(tenant: string, fn: string): Promise<void> {
+    const { keys } = this.#store;
+    for (const { name } of (await this.#all(tenant)).filter((one) => one.function === fn)) {
+      await this.#store.script(SCRIPTS.removeOrphan, [keys.schedules(tenant), keys.function(tenant, fn)], [name, fn]);
+      await this.align(tenant, name);
+    }
   }
 
   /** Removes the job scheduler of a schedule, whose entry stays. */
