@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import type { Redis } from 'ioredis';
 import { Reach } from '../addresses/reach.ts';
-import { eventually, openTestScheduler } from '../testing/fixture.ts';
+import { openMasterKeys } from '../secrets/master-keys.ts';
+import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
 test('a gateway that may not subscribe reports it, tries again, and stops', { timeout: 60_000 }, async () => {
@@ -28,5 +33,37 @@ test('a gateway that may not subscribe reports it, tries again, and stops', { ti
   } finally {
     await scheduler.close();
     await redis.stop();
+  }
+});
+
+test('a webhook is signed at the time of the platform', { timeout: 60_000 }, async () => {
+  const redis = await TestRedis.start();
+  const now = Date.UTC(2027, 0, 31);
+  const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
+  const masterKeys = openMasterKeys('', { create: false, environment });
+  const scheduler = openTestScheduler(redis, { clock: () => now, masterKeys });
+  const timestamps: unknown[] = [];
+  const receiver = createServer(({ headers }, response) => {
+    timestamps.push(headers['webhook-timestamp']);
+    response.writeHead(204).end();
+  });
+  receiver.listen(0, '127.0.0.1');
+  await once(receiver, 'listening');
+  const reach = new Reach({ privateHosts: [{ host: '127.0.0.1' }] });
+  const webhooks = scheduler.createWebhooks({ reach, payload: async () => '{}', version: '1' });
+  try {
+    webhooks.start();
+    const webhookUrl = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
+    const record = submission({ submittedAt: now, webhookUrl });
+    await scheduler.invocations.create(record);
+    await scheduler.cancel(record.id, 'enough');
+    await eventually(() => timestamps.length > 0, 'the receiver has the webhook');
+    assert.equal(timestamps[0], String(now / 1000));
+  } finally {
+    await webhooks.stop();
+    await scheduler.close();
+    await redis.stop();
+    receiver.closeAllConnections();
+    receiver.close();
   }
 });

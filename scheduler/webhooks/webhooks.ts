@@ -231,7 +231,7 @@ export class Webhooks {
   }
 
   async #send(invocation: Invocation, url: string): Promise<Answer> {
-    const { payload, secrets, reach, version, onError } = this.#options;
+    const { store, payload, secrets, reach, version, onError } = this.#options;
     let parts: [body: string, secret: string];
     try {
       parts = await Promise.all([payload(invocation), secrets.get(invocation.tenant)]);
@@ -244,7 +244,7 @@ export class Webhooks {
     const headers = {
       'content-type': 'application/json',
       'user-agent': `pie/${version}`,
-      ...signedHeaders(secret, invocation.id, Date.now(), body),
+      ...signedHeaders(secret, invocation.id, store.clock(), body),
     };
     const signal = AbortSignal.any([AbortSignal.timeout(ATTEMPT_MS), this.#stopping.signal]);
     return post(new URL(url), headers, body, { reach, tenant: invocation.tenant }, signal);
