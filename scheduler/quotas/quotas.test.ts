@@ -196,13 +196,12 @@ describe('quotas', () => {
     assert.deepEqual(await granted((await create({ latency })).id), [latency, 1], 'the first place');
   });
 
-  test('an invocation that a restore has not brought back takes no place of those with latency targets', async () => {
+  test('an invocation that is gone takes no place of those with latency targets', async () => {
     const { keys, redis: commands } = scheduler.store;
     const granted = `${keys.account('acme')}:latency`;
     await commands.sadd(keys.tenants, 'acme');
     await set('latency-invocations', 2);
     const { id } = await create({ latency: { firstTokenMs: 200, perTokenMs: 40 } });
-    // A backup has this set with the other records of the account, and no invocation.
     await commands.sadd(granted, 'lost');
     assert.equal(await used('latency-invocations'), 2);
     assert.equal(await scheduler.quotas.repairAccounts(0), 1);

@@ -16,6 +16,7 @@ import {
   readArchive,
 } from './archive.ts';
 import { checkArchive } from './check.ts';
+import { entryCommands } from './entries.ts';
 import { isKept, isKeptFile } from './kept-keys.ts';
 
 const DESCRIPTION: Header = {
@@ -77,6 +78,19 @@ describe('the file of a backup', () => {
     await write(GOOD);
     const { records, files, machine, masterKeys } = await check();
     assert.deepEqual([records, files, machine, [...masterKeys]], [5, 1, 'east', ['0123abcd']]);
+  });
+
+  it('may have counts of invocations, which a restore leaves out', async () => {
+    const counts = [
+      entry('hash', 'account:acme:redis', 'bytes', '2048'),
+      entry('zset', 'account:acme:redis-ends', '@1', '60000'),
+    ];
+    await write([...GOOD, ...counts]);
+    assert.equal((await check()).records, 7);
+    for (const { header, body } of counts) {
+      assert.ok(header.kind === 'entry');
+      assert.deepEqual(entryCommands('p', header, body), []);
+    }
   });
 
   it('gives frames of any size as they were written, and leaves them alone while it reads on', async () => {
@@ -235,7 +249,10 @@ describe('what a backup has', () => {
       assert.equal(isKept(name), isWanted, `${kind}: ${name}`);
     }
     assert.equal(isKept('audit'), true);
-    assert.equal(isKept('account:acme:open'), false);
+    for (const counts of ['open', 'redis', 'redis-ends', 'latency'])
+      assert.equal(isKept(`account:acme:${counts}`), false);
+    for (const counts of ['components', 'records', 'disk', 'indexes', 'quotas', 'quota-notes', 'usage:latest'])
+      assert.equal(isKept(`account:acme:${counts}`), true);
     assert.equal(isKept('account:*:quotas'), true);
     assert.equal(isKept('line:acme:a queue: with\nany name:messages'), true);
   });

@@ -10,12 +10,15 @@ import type { Redis } from 'ioredis';
 import { loadConfig } from '#infra/config.ts';
 import { assertRestored, markRestoring } from '#infra/home.ts';
 import { onSmallDisk, smallDiskMissing } from '#infra/testing/small-disk.ts';
+import { versionOf } from '#scheduler/functions/functions.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { RestoreMark } from '#scheduler/machines/restore-mark.ts';
+import { recount } from '#scheduler/quotas/testing/recount.ts';
+import { openScheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { seal } from '#scheduler/secrets/sealing.ts';
 import { Store } from '#scheduler/store/store.ts';
-import { eventually } from '#scheduler/testing/fixture.ts';
+import { eventually, submission } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { freePort } from '../../local/platform.ts';
 import { toFailure } from '../failure.ts';
@@ -334,6 +337,39 @@ describe('a backup', () => {
     } finally {
       process.env.PATH = PATH;
     }
+  });
+
+  it('counts the bytes in Redis of what it brings back, without those of ended invocations', async () => {
+    const tenant = 'counted';
+    const open = (redis: TestRedis) => openScheduler({ connect: redis.connect });
+    const before = open(source);
+    await before.tenants.ensure(tenant);
+    await before.quotas.set(
+      tenant,
+      { quota: 'redis-bytes', function: null, limit: 1e9, until: null },
+      { author: 'key', reason: '' },
+    );
+    await before.keyValues.write(tenant, 'k', new Uint8Array(100));
+    const componentHash = await before.blobs.put(tenant, new Uint8Array(400));
+    const manifest = { name: 'story' };
+    const version = versionOf(manifest, componentHash);
+    await before.functions.put({
+      ...{ tenant, name: 'story', version, manifest, componentHash, componentBytes: 400, createdAt: 0 },
+    });
+    const record = submission({ tenant, version });
+    await before.invocations.create(record);
+    await before.cancel(record.id, 'enough');
+    await before.close();
+    await backup('counted');
+    await cp(path.join(directory, 'old', 'master.key'), path.join(directory, 'counting', 'master.key'));
+    await restoreInto('counting', { force: true });
+    const restored = open(target);
+    const { quotas, store } = restored;
+    await quotas.repairAccounts(0);
+    const used = (await quotas.status(tenant)).find(({ quota }) => quota === 'redis-bytes')?.used;
+    assert.equal(used, await recount(store, tenant, [record.id], [componentHash]));
+    assert.ok(Number(used) > 500);
+    await restored.close();
   });
 
   it('needs a Redis user that may take a snapshot', async () => {

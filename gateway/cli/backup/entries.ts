@@ -1,7 +1,7 @@
 import type { Redis } from 'ioredis';
 import { MOST_WORDS, type RestoreCommand } from '#scheduler/machines/restore-mark.ts';
 import { ArchiveFault, type EntryType, type Header, listBody, listOf } from './archive.ts';
-import { componentHash, isKept } from './kept-keys.ts';
+import { componentHash, isKept, wasKept } from './kept-keys.ts';
 
 type EntryHeader = Header & { readonly kind: 'entry' };
 
@@ -150,7 +150,7 @@ export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly ke
     list: items.length > 0,
     stream: items.length > 2 && items.length % 2 === 1 && /^\d+-\d+$/.test(items[0]?.toString() ?? ''),
   }[type];
-  if (!isKept(key) || !name?.equals(Buffer.from(key)))
+  if (!(isKept(key) || wasKept(key)) || !name?.equals(Buffer.from(key)))
     throw new ArchiveFault('The file has a record that no backup has.');
   if (!fits) throw new ArchiveFault(`The record ${key} of the file is malformed.`);
   return { key, items };
@@ -159,9 +159,10 @@ export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly ke
 const isScore = (item: Buffer): boolean =>
   item.length > 0 && !Number.isNaN(Number(item.toString().replace('inf', 'Infinity')));
 
-/** Commands that write one part of a record. Parts of a record come in their order. */
+/** Commands that write one part of a record; none when a restore leaves the record out. Parts of a record come in their order. */
 export function entryCommands(prefix: string, header: EntryHeader, body: Buffer): RestoreCommand[] {
   const { key: name, items } = checkedItems(header, body);
+  if (!isKept(name)) return [];
   const key = `${prefix}:${name}`;
   const { type, first, expiresAt } = header;
   const commands: RestoreCommand[] = [];

@@ -10,8 +10,8 @@ const KEPT = [
   /^key:[0-9a-f]{64}$/,
   /^(audit|guarded-audit):[^:]+$/,
   /^secrets:[^:]+(:values)?$/,
-  // A restore brings back no invocations, so the count of unended ones (`open`) is left out.
-  /^account:[^:]+:(?!open$).+$/s,
+  // A restore brings back no invocations, files and logs, so what counts them is left out.
+  /^account:[^:]+:(?!(open|redis|redis-ends|latency)$).+$/s,
   /^store:[^:]+:(values|names|expiries|usage)$/,
   /^line:[^:]+:.+:(messages|state)$/s,
   /^lines:[^:]+:(usage|expiries)$/,
@@ -23,6 +23,11 @@ const KEPT = [
 /** True for a record that a backup has. Pure. */
 export function isKept(key: string): boolean {
   return KEPT.some((pattern) => pattern.test(key));
+}
+
+/** True for a record that backups had once. They can still be restored, without the record. Pure. */
+export function wasKept(key: string): boolean {
+  return /^account:[^:]+:(redis|redis-ends|latency)$/.test(key);
 }
 
 /** The SHA-256 that the bytes of a component must have, by its key; undefined for other keys. */
