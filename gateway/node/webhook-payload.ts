@@ -8,7 +8,7 @@ const MAX_OUTPUT_BYTES = 256 * 1024;
 
 /**
  * A webhook's body: `{"type": "invocation.ended", "timestamp", "data"}`, where `data` is the answer of `GET /v1/invocations/{id}`.
- * An output above 256 KiB is left out, and `outputOmitted` is set.
+ * `outputOmitted` is set for a success without its output: one above 256 KiB, or one that is no longer kept at a late attempt.
  */
 export function webhookPayload(scheduler: Pick<Scheduler, 'events'>): (invocation: Invocation) => Promise<string> {
   return async (invocation) => {
@@ -16,7 +16,8 @@ export function webhookPayload(scheduler: Pick<Scheduler, 'events'>): (invocatio
     const large = last !== null && last.event === 'result' && Buffer.byteLength(last.data) > MAX_OUTPUT_BYTES;
     const { webhook, ...state } = withOutput(invocation, large ? null : last);
     const head = JSON.stringify({ type: 'invocation.ended', timestamp: state.endedAt });
-    const data = jsonWithOutput({ ...state, ...(large ? { outputOmitted: true } : {}) });
+    const isOmitted = state.status === 'succeeded' && !('output' in state);
+    const data = jsonWithOutput({ ...state, ...(isOmitted ? { outputOmitted: true } : {}) });
     return `${head.slice(0, -1)},"data":${data}}`;
   };
 }

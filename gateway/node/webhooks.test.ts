@@ -188,6 +188,24 @@ describe('webhooks', () => {
     assert.deepEqual([dataOf('/large').outputOmitted, 'output' in dataOf('/large')], [true, false]);
   });
 
+  it('say that an output is no longer kept', async () => {
+    const { events, invocations, store } = platform.scheduler;
+    const dataOf = async (id: string) => {
+      const record = (await invocations.get(id)) ?? assert.fail('no record');
+      return JSON.parse(await webhookPayload({ events })(record)).data;
+    };
+    const id = await ended(receiver.url('/late'), null);
+    await settled(id);
+    const kept = await dataOf(id);
+    assert.deepEqual([kept.output, 'outputOmitted' in kept], [null, false]);
+    await store.redis.del(store.keys.events(id), store.keys.outcome(id));
+    const late = await dataOf(id);
+    assert.deepEqual([late.status, late.outputOmitted, 'output' in late], ['succeeded', true, false]);
+    const { id: failed } = await client.submit('echo', {});
+    await client.cancel(failed);
+    assert.equal('outputOmitted' in (await dataOf(failed)), false);
+  });
+
   it('stop at status 410, and do not connect to private addresses behind public names', async () => {
     receiver.statuses = [410];
     const gone = await settled(await ended(receiver.url('/gone')));
