@@ -145,10 +145,12 @@ export class NodeFunctions {
         // Schedules of a name that the platform's function keeps go on with that one.
         if (ownersFor(tenant, name).length === 1) await schedules.removeOf(tenant, name);
       };
-      const left = await removals.removeFunction(tenant, name, now, removeSchedules);
+      const left = await removals.removeFunction(tenant, name, now, async () => {
+        await audit.record(principal.keyId, tenant, 'function.remove', name, { now });
+        await removeSchedules();
+      });
       // An earlier try may have removed the function and broken off before its schedules.
       if (left === null) await removeSchedules();
-      if (left !== null) await audit.record(principal.keyId, principal.tenant, 'function.remove', name, { now });
       return left;
     });
   }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { StoreError } from '#scheduler/store/errors.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import type { InvokeRequest } from '../app/control.ts';
 import { type Frame, FrameParser } from '../client/event-source.ts';
@@ -66,6 +67,32 @@ describe('when Redis dies', () => {
     assert.deepEqual(
       [(await reading.next())?.id, (await reading.next())?.event, await reading.next()],
       [`${attempt.epoch}-2`, 'result', null],
+    );
+  });
+
+  it('a removal that has taken effect is in the audit log', async (t) => {
+    const { audit, store } = platform.scheduler;
+    const versions = [
+      await platform.register({ name: 'gone', main: 'a.ts' }),
+      await platform.register({ name: 'gone' }),
+    ];
+    const { redis, keys } = store;
+    const read = redis.hvals.bind(redis);
+    t.mock.method(redis, 'hvals', async (key: string) => {
+      if (key === keys.removedVersions('default', 'gone')) throw new StoreError('store-unavailable', 'Redis is away.');
+      return read(key);
+    });
+    for (const removed of [`/versions/${versions[0]}`, '']) {
+      const answer = await h.ask(`/v1/functions/gone${removed}`, { method: 'DELETE' });
+      h.refused(answer, 'store-unavailable');
+    }
+    const acts = (await audit.read({ tenant: 'default', limit: 20 })).filter(({ target }) => target.startsWith('gone'));
+    assert.deepEqual(
+      acts.map(({ action, target }) => [action, target]),
+      [
+        ['function.remove', 'gone'],
+        ['version.remove', `gone@${versions[0]}`],
+      ],
     );
   });
 

@@ -135,7 +135,8 @@ export class NodeReleases implements Releases {
       const found = await this.#scheduler.functions.read(call.principal.tenant, name);
       const version = found === null ? null : versionOf(found, given, 'version');
       if (version === null) return null;
-      const outcome = await this.#scheduler.removals.removeVersion(call.principal.tenant, name, version, now);
+      const record = () => this.#audit(call, 'version.remove', `${name}@${version}`, { now });
+      const outcome = await this.#scheduler.removals.removeVersion(call.principal.tenant, name, version, now, record);
       if (outcome === null) return null;
       if ('servedBy' in outcome) {
         const names = outcome.servedBy.map((alias) => `\`${alias}\``).join(', ');
@@ -143,7 +144,6 @@ export class NodeReleases implements Releases {
           hint: `Point the alias elsewhere first: \`pie alias set ${name} ${outcome.servedBy[0] ?? LIVE} VERSION\`, or \`pie rollback ${name}\`.`,
         });
       }
-      await this.#audit(call, 'version.remove', `${name}@${version}`, { now });
       return outcome.draining.filter((left) => left.version === version);
     });
   }

@@ -74,17 +74,21 @@ export class Removals {
     return this.#settle(tenant, name, () => now);
   }
 
-  /** Removes one version, unless aliases serve it; then returns their names. */
+  /** Removes one version, unless aliases serve it; then returns their names. @param onRemoved as for `removeFunction` */
   async removeVersion(
     tenant: string,
     name: string,
     version: string,
     now = false,
+    onRemoved: () => Promise<void> = async () => undefined,
   ): Promise<{ draining: readonly Draining[] } | { servedBy: readonly string[] } | null> {
     const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', version];
     const reply = await this.#store.script(SCRIPTS.version, this.#keys(tenant, name), args);
     const [code, ...aliases] = Array.isArray(reply) ? reply : [];
-    if (code === 1) return { draining: await this.#settle(tenant, name, (removed) => now && removed === version) };
+    if (code === 1) {
+      await onRemoved();
+      return { draining: await this.#settle(tenant, name, (removed) => now && removed === version) };
+    }
     return code === -1 ? { servedBy: aliases.map(String).sort(inOrder) } : null;
   }
 
