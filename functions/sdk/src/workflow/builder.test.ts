@@ -29,6 +29,26 @@ describe('builder', () => {
     assert.deepEqual(prefilled?.inputs, { parts: { list: [{ value: 'Say [object Object]: ' }] } });
   });
 
+  it('takes the values of nodes in nested lists', async () => {
+    const app = workflowOn(new TextEngine(), 'nested', (g: Builder) => {
+      const [a, b, c] = ['A', 'B', 'C'].map((letter) => g.call('letter', {}, 'text', () => letter));
+      const groups = [
+        [a, b],
+        [[c], 'd'],
+      ];
+      const joined = g.call('join', { groups }, 'text', (given) => JSON.stringify(given.groups));
+      const { looped } = g.loop({ looped: joined }, 1, (inner, { looped: before }) => ({
+        looped: inner.call('within', { all: [[a], [before]] }, 'text', ({ all }) => all.flat().join('; ')),
+        done: inner.call('end', {}, 'flag', () => true),
+      }));
+      return { joined, looped, groups, known: [['x'], []] };
+    });
+    const joined = '[["A","B"],[["C"],"d"]]';
+    const expected = { joined, looped: `A; ${joined}`, groups: JSON.parse(joined), known: [['x'], []] };
+    assert.deepEqual(await app.run({}), expected);
+    assert.deepEqual(await app.run({}, { passes: [] }), expected);
+  });
+
   it('tells a component within a loop from one of the same name outside of it', async () => {
     const app = workflowOn(new TextEngine(), 'named', (g: Builder) => {
       const draft = (builder: Builder, text: string) =>

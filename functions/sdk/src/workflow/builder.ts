@@ -6,6 +6,7 @@ import {
   type Elementwise,
   type Graph,
   type Guard,
+  holdsRef,
   type Input,
   type Items,
   isRef,
@@ -435,16 +436,14 @@ export class Builder {
 /** Throws for the one name that cannot be a member of an ordinary object. */
 function checkNames(named: object): void {
   if (!Object.hasOwn(named, '__proto__')) return;
-  throw new InferletError(
-    'invalid-argument',
-    'No input or result can have the name "__proto__": give it another name.',
-  );
+  const text = 'No input or result can have the name "__proto__": give it another name.';
+  throw new InferletError('invalid-argument', text);
 }
 
-/** The input for a value of a program: refs inside of lists stay refs. */
+/** The input for a value of a program: refs inside of lists, nested ones included, stay refs. */
 export function inputOf(value: unknown): Input {
   if (isRef(value)) return { from: value };
   if (value instanceof Prompt) throw new InferletError('invalid-argument', 'A prompt is for prefill() and generate().');
-  if (Array.isArray(value) && value.some(isRef)) return { list: value.map(inputOf) };
+  if (Array.isArray(value) && holdsRef(value)) return { list: value.map(inputOf) };
   return { value };
 }

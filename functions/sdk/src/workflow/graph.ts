@@ -39,6 +39,9 @@ export function outputRef<T extends Type>(node: string, port: string, type: T): 
 
 export const isRef = (value: unknown): value is Ref => typeof value === 'object' && value !== null && made.has(value);
 
+/** True for an output, and for a list that has one at any depth. */
+export const holdsRef = (value: unknown): boolean => isRef(value) || (Array.isArray(value) && value.some(holdsRef));
+
 /** The origin of one input: another node's output, a value that is known when the graph is made, or a list of both. */
 export type Input = { readonly from: Ref } | { readonly value: unknown } | { readonly list: readonly Input[] };
 
