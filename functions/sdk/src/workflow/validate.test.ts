@@ -68,6 +68,29 @@ describe('validate', () => {
     assert.throws(() => validate(g.graph({ inside: { from: inside! } })), outside);
   });
 
+  it('refuses a condition with a value of the branch of another condition', () => {
+    /** Checks a graph whose `inside` runs only if `one` is true. */
+    const check = (
+      make: (
+        g: Builder,
+        of: Record<'one' | 'two', Ref<'flag'>> & Record<'inside' | 'outside', () => Ref<'text'>>,
+      ) => Ref,
+    ) => {
+      const g = new Builder('joined');
+      const [one, two] = [g.call('one', {}, 'flag', () => true), g.call('two', {}, 'flag', () => true)];
+      const outside = () => g.call('outside', {}, 'text', () => 'outside');
+      let inside: Ref<'text'> | undefined;
+      g.condition(one, () => (inside = g.call('inside', {}, 'text', () => 'inside')), outside);
+      validate(g.graph({ result: { from: make(g, { one, two, inside: () => inside!, outside }) } }));
+    };
+    check((g, { one, inside, outside }) => g.condition(one, inside, outside));
+    check((g, { one, two, inside, outside }) => g.condition(one, () => g.condition(two, inside, outside), outside));
+    check((g, { one, two, inside, outside }) => g.condition(two, () => g.condition(one, inside, outside), outside));
+    const refused = /"joined\/condition-\d" reads "joined\/inside", which runs only if "joined\/one.value" is true/;
+    assert.throws(() => check((g, { two, inside, outside }) => g.condition(two, inside, outside)), refused);
+    assert.throws(() => check((g, { one, inside, outside }) => g.condition(one, outside, inside)), refused);
+  });
+
   it('refuses components of one name, and one within another', () => {
     const g = new Builder('components');
     g.component('one', () => g.prefill('x'));

@@ -31,8 +31,8 @@ export function validate(graph: Graph): void {
   for (const node of graph.nodes) {
     for (const ref of needsOf(node)) checkRef(graph, nodes, ref, `Node "${node.id}"`);
     for (const [name, input] of Object.entries(node.inputs)) {
-      if (node.operation.kind === 'condition' && name !== 'test') continue;
-      for (const ref of refsIn(input)) checkGuards(graph, nodes.get(ref.node), node);
+      const when = guardsOf(node, name);
+      for (const ref of refsIn(input)) checkGuards(graph, nodes.get(ref.node), { id: node.id, when });
     }
     if (!(Number.isInteger(node.retries) && node.retries >= 0)) {
       fail(graph, `Node "${node.id}" cannot be retried ${node.retries} times: give a whole number, 0 or more.`);
@@ -129,6 +129,13 @@ function checkRef(graph: Graph, nodes: ReadonlyMap<string, Node>, ref: Ref, read
     fail(graph, `${reader} reads "${keyOf(ref)}", but the outputs of "${ref.node}" are: ${ports}.`);
   }
   if (type !== ref.type) fail(graph, `${reader} reads "${keyOf(ref)}" as ${ref.type}, but it is ${type}.`);
+}
+
+/** The guards under which a node reads an input. A condition reads the value of a branch only if its test chooses that branch. */
+function guardsOf({ operation, inputs, when }: Node, name: string): readonly Guard[] {
+  if (operation.kind !== 'condition' || name === 'test' || !inputs.test) return when;
+  const is = name === 'whenTrue';
+  return [...when, ...refsIn(inputs.test).map((test) => ({ test: test as Ref<'flag'>, is }))];
 }
 
 function checkGuards(graph: Graph, source: Node | undefined, reader: Pick<Node, 'id' | 'when'>): void {
