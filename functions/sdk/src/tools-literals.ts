@@ -143,20 +143,33 @@ export function parseArguments(text: string, names: readonly string[]): Record<s
   return entries.reduce(intoObject, {});
 }
 
+/** Characters after which a value or a key may begin. */
+const BEFORE_VALUE = '([{,:=';
+
 /**
- * Index after the bracket that closes the bracket at `start`, ignoring strings; −1 while it is open.
+ * Looks for the end of the bracket at `start` in a text that grows from call to call: the index after the closing bracket, or −1 while the
+ * bracket is open. Ignores brackets in strings.
  */
-export function closingBracket(text: string, start: number): number {
+export function closingBracket(start: number): (text: string) => number {
+  let at = start;
   let depth = 0;
   let quote = '';
-  for (let i = start; i < text.length; i++) {
-    const character = text[i] as string;
-    if (quote !== '') {
-      if (character === '\\') i++;
-      else if (character === quote) quote = '';
-    } else if (character === '"' || character === "'") quote = character;
-    else if ('([{'.includes(character)) depth++;
-    else if (')]}'.includes(character) && --depth === 0) return i + 1;
-  }
-  return -1;
+  /** The last character outside of strings other than a space. */
+  let last = '';
+  return (text) => {
+    for (; at < text.length; at++) {
+      const character = text[at] as string;
+      if (quote !== '') {
+        if (character === '\\') at++;
+        else if (character === quote) quote = '';
+        continue;
+      }
+      // Elsewhere, a single quote is an apostrophe, which has no counterpart.
+      if (character === '"' || (character === "'" && BEFORE_VALUE.includes(last))) quote = character;
+      else if ('([{'.includes(character)) depth++;
+      else if (')]}'.includes(character) && --depth === 0) return at + 1;
+      if (!/\s/.test(character)) last = character;
+    }
+    return -1;
+  };
 }

@@ -24,11 +24,31 @@ const OPEN = '<tool_call>';
 const CLOSE = '</tool_call>';
 const FENCE = '\n```';
 
-/** Index after the fence that closes a block whose text begins at `start`; −1 while the block is open. */
-function closingFence(text: string, start: number): number {
-  // In an empty block, the line break before `start` also begins the closing fence.
-  const at = text.indexOf(FENCE, start - 1);
-  return at < 0 ? -1 : at + FENCE.length;
+/**
+ * Looks for the end of the block whose text follows the line break at `start`, in a text that grows from call to call: the index after the
+ * closing fence, or −1 while the block is open.
+ */
+function closingFence(start: number): (text: string) => number {
+  // In an empty block, this line break also begins the closing fence.
+  let from = start;
+  return (text) => {
+    const at = text.indexOf(FENCE, from);
+    // The text may end in a part of the fence.
+    from = Math.max(from, text.length - FENCE.length + 1);
+    return at < 0 ? -1 : at + FENCE.length;
+  };
+}
+
+/** The character after the opening of a call. No opening contains it. */
+const MARKS: Readonly<Record<ToolFormat, string>> = { hermes: '{', json: '{', signature: '(', code: '\n' };
+
+/** A text that may be a call. */
+interface Candidate {
+  readonly opening: string;
+  /** Index after the opening. */
+  readonly start: number;
+  /** Returns the index after the end of the call, or −1 while the call is open. */
+  readonly close: (text: string) => number;
 }
 
 /**
@@ -48,6 +68,9 @@ export class ToolCallParser {
   /** The text up to `#from`, without its calls. */
   #plain = '';
   #from = 0;
+  /** Index after the last mark that was tried: the next opening begins here or later. */
+  #searched = 0;
+  #candidate: Candidate | undefined;
 
   constructor(tools: readonly Tool[], format: ToolFormat) {
     this.#format = format;
@@ -59,7 +82,7 @@ export class ToolCallParser {
       json: /^[ \t]*(?:<\|python_tag\|>)?(?=\{)/gm,
       // Without tools, no text is a call.
       signature: new RegExp(names === '' ? '(?!)' : `(?<![\\w.])(?:${names})\\s*(?=\\()`, 'g'),
-      code: /```(?:js|javascript)[ \t]*\n/g,
+      code: /```(?:js|javascript)[ \t]*(?=\n)/g,
     }[format];
   }
 
@@ -68,20 +91,33 @@ export class ToolCallParser {
     this.text += piece;
     const calls: ParsedCall[] = [];
     for (;;) {
-      this.#opening.lastIndex = this.#from;
-      const found = this.#opening.exec(this.text);
-      if (!found) return calls;
-      const start = found.index + found[0].length;
-      const end = this.#format === 'code' ? closingFence(this.text, start) : closingBracket(this.text, start);
+      this.#candidate ??= this.#next(piece);
+      if (!this.#candidate) return calls;
+      const { opening, start, close } = this.#candidate;
+      const end = close(this.text);
       if (end < 0) return calls;
-      const source = this.text.slice(found.index, end);
-      const call = this.#read(found[0], this.text.slice(start, end), source, end);
-      if (call) {
-        this.#plain += this.text.slice(this.#from, found.index);
-        calls.push(call);
-      } else this.#plain += this.text.slice(this.#from, end);
-      this.#from = end;
+      const at = start - opening.length;
+      const call = this.#read(opening, this.text.slice(start, end), this.text.slice(at, end), end);
+      this.#plain += this.text.slice(this.#from, call ? at : end);
+      if (call) calls.push(call);
+      this.#from = this.#searched = end;
+      this.#candidate = undefined;
     }
+  }
+
+  /** The first opening whose mark came with `piece`, the end of the text. */
+  #next(piece: string): Candidate | undefined {
+    const mark = piece.lastIndexOf(MARKS[this.#format]);
+    if (mark < 0) return undefined;
+    this.#opening.lastIndex = this.#searched;
+    const found = this.#opening.exec(this.text);
+    if (!found) {
+      this.#searched = Math.max(this.#searched, this.text.length - piece.length + mark + 1);
+      return undefined;
+    }
+    const [opening] = found;
+    const start = found.index + opening.length;
+    return { opening, start, close: this.#format === 'code' ? closingFence(start) : closingBracket(start) };
   }
 
   /** The text without its calls and their frames. */
@@ -93,7 +129,7 @@ export class ToolCallParser {
   /** The call between `opening` and `end`; undefined when that text is not a call. */
   #read(opening: string, body: string, source: string, end: number): ParsedCall | undefined {
     if (this.#format === 'code') {
-      return { name: this.#first, arguments: { code: body.slice(0, -FENCE.length) }, source, end };
+      return { name: this.#first, arguments: { code: body.slice(1, -FENCE.length) }, source, end };
     }
     try {
       if (this.#format === 'signature') {

@@ -30,7 +30,7 @@ describe('literals of calls', () => {
       fc.property(fc.jsonValue(), (value) => {
         const text = JSON.stringify(value);
         assert.deepEqual(parseLiteral(text), JSON.parse(text));
-        assert.equal(closingBracket(`${JSON.stringify({ value })} tail)]}`, 0), JSON.stringify({ value }).length);
+        assert.equal(closingBracket(0)(`${JSON.stringify({ value })} tail)]}`), JSON.stringify({ value }).length);
       }),
       { seed: 13, numRuns: 100 },
     );
@@ -58,6 +58,21 @@ describe('literals of calls', () => {
 });
 
 describe('the parser of calls', () => {
+  it('reads each character of a call once, however many pieces there are', () => {
+    const close = closingBracket(0);
+    let reads = 0;
+    for (let length = 1; length <= 1000; length++) {
+      const text = new Proxy(new String('('.padEnd(length, 'a')), {
+        get(target, name) {
+          if (name !== 'length') reads++;
+          return Reflect.get(target, name);
+        },
+      });
+      assert.equal(close(text as string), -1);
+    }
+    assert.equal(reads, 1000);
+  });
+
   const cases: { format: ToolFormat; text: string; closes: string; plain: string }[] = [
     {
       format: 'signature',
@@ -91,6 +106,7 @@ describe('the parser of calls', () => {
       ],
     );
     assert.equal(parser.plain, 'I try.\n and');
+    assert.deepEqual(parser.push('js\nnot a block\n```'), []);
   });
 
   for (const { format, text, closes, plain } of cases) {
@@ -124,6 +140,63 @@ describe('the parser of calls', () => {
       [{ a: 1, b: 2 }, 'no value at "oops"'],
     );
     assert.equal(parser.push(')').length, 1);
+  });
+
+  it('reads calls after an apostrophe', () => {
+    const parser = new ToolCallParser([weather, add], 'signature');
+    const calls = parser.push("I could use weather (Rome's, I mean) first. weather(city= 'St. John\\'s (', days=2)");
+    assert.deepEqual(
+      calls.map(({ arguments: args, fault }) => fault ?? args),
+      ['no value at "Rome\'s, I mean"', { city: "St. John's (", days: 2 }],
+    );
+  });
+
+  it('finds the same calls in any text, whole or in pieces', () => {
+    const parts = [
+      'weather',
+      ' add ',
+      'to-add',
+      '(',
+      ')',
+      '{',
+      '}',
+      '[',
+      '"',
+      "'",
+      '\\',
+      'a',
+      ' ',
+      '\n',
+      ',',
+      '=',
+      '1',
+    ];
+    const frames = [
+      '<tool_call>',
+      '<|python_tag|>',
+      '{"name": "add", "arguments": {"a": 1}}',
+      '```js',
+      '```',
+      'add(a=1)',
+    ];
+    const any = fc.array(fc.constantFrom(...parts, ...frames), { maxLength: 40 });
+    const tools = [add, { ...add, name: 'to-add' }, weather];
+    const format = fc.constantFrom<ToolFormat>('signature', 'hermes', 'json', 'code');
+    fc.assert(
+      fc.property(any, format, fc.integer({ min: 1, max: 7 }), (texts, chosen, size) => {
+        const [whole, pieces] = [new ToolCallParser(tools, chosen), new ToolCallParser(tools, chosen)];
+        const text = texts.join('');
+        const cuts = Array.from({ length: Math.ceil(text.length / size) }, (_, i) =>
+          text.slice(i * size, (i + 1) * size),
+        );
+        assert.deepEqual(
+          cuts.flatMap((piece) => pieces.push(piece)),
+          whole.push(text),
+        );
+        assert.equal(pieces.plain, whole.plain);
+      }),
+      { seed: 15, numRuns: 1000 },
+    );
   });
 });
 
