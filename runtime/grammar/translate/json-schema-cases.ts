@@ -168,24 +168,21 @@ export class Cases implements CaseMaker {
     const elsewhere = (): Error =>
       mistake(at, `$ref ${quote(reference)} stands in or leads into a schema with its own $id; remove the $id`);
     if (at.startsWith('#/') && this.#hasOwnId(at.split('/').slice(1))) throw elsewhere();
-    const steps = reference.split('/').slice(1);
-    if (this.#hasOwnId(steps.map((step) => unescapePointer(step).replaceAll('~', '~0').replaceAll('/', '~1')))) {
-      throw elsewhere();
-    }
-    for (const step of steps) {
-      const key = unescapePointer(step);
-      target = Array.isArray(target) ? target[Number(key)] : isObject(target) ? own(target, key) : undefined;
+    const keys = reference.split('/').slice(1).map(unescapePointer);
+    const place = inside('#', ...keys);
+    if (this.#hasOwnId(place.split('/').slice(1))) throw elsewhere();
+    for (const key of keys) {
+      target = member(target, key);
       if (target === undefined) throw mistake(at, `$ref ${quote(reference)} points to nothing`);
     }
-    return part(target, reference);
+    return part(target, place);
   }
 
   /** True if a schema on the way, other than the root, has an '$id': references would start there. */
   #hasOwnId(steps: readonly string[]): boolean {
     let target: unknown = this.#root;
     for (const step of steps) {
-      const key = step.replaceAll('~1', '/').replaceAll('~0', '~');
-      target = Array.isArray(target) ? target[Number(key)] : isObject(target) ? own(target, key) : undefined;
+      target = member(target, step.replaceAll('~1', '/').replaceAll('~0', '~'));
       if (isObject(target) && typeof own(target, '$id') === 'string') return true;
     }
     return false;
@@ -233,6 +230,11 @@ function closedList(each: Case, rest: Part): Case {
   const prefix = Array.from({ length }, () => part(true, '#evaluated'));
   const rule: ListRule = { prefix, items: rest, declares: true };
   return { ...each, lists: [...(each.lists ?? []), rule] };
+}
+
+function member(value: unknown, key: string): unknown {
+  if (Array.isArray(value)) return /^\d+$/.test(key) ? value[Number(key)] : undefined;
+  return isObject(value) ? own(value, key) : undefined;
 }
 
 function unescapePointer(step: string): string {

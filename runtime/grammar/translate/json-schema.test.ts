@@ -1,14 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { accepts } from '../testing/accepts.ts';
 import { recognizes } from '../testing/recognize.ts';
 import { GrammarError } from './error.ts';
 import { jsonGrammar, jsonSchemaGrammar } from './json-schema.ts';
-import { prune } from './prune.ts';
-
-function accepts(schema: unknown, text: string): boolean {
-  const grammar = prune(jsonSchemaGrammar(JSON.stringify(schema)));
-  return recognizes(grammar, text) && (grammar.check?.fault(text) ?? null) === null;
-}
 
 const NODE = {
   type: 'object',

@@ -116,7 +116,7 @@ class SchemaTranslator implements Translation {
     const kept = distinct(parts).filter(({ schema, negated = false }) => schema !== !negated);
     const [first, ...more] = kept;
     if (!first) return this.json.value;
-    const key = kept.map(keyOf).sort().join(' ');
+    const key = JSON.stringify(kept.map(keyOf).sort());
     const known = this.#known.get(key);
     if (known) return known;
     this.#depth += 1;

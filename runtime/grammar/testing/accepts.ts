@@ -1,0 +1,9 @@
+import { jsonSchemaGrammar } from '../translate/json-schema.ts';
+import { prune } from '../translate/prune.ts';
+import { recognizes } from './recognize.ts';
+
+/** True if a schema's grammar matches a whole text, which its check at the end accepts. */
+export function accepts(schema: unknown, text: string): boolean {
+  const grammar = prune(jsonSchemaGrammar(JSON.stringify(schema)));
+  return recognizes(grammar, text) && (grammar.check?.fault(text) ?? null) === null;
+}
