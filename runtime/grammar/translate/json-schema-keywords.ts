@@ -28,6 +28,8 @@ export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
     const list = own(schema, 'enum');
     if (list !== undefined && !Array.isArray(list)) throw mistake(inside(at, 'enum'), 'must be an array');
     const one: Case = has('const') ? { listed: [own(schema, 'const')] } : {};
+    refuseInexact(list, inside(at, 'enum'));
+    refuseInexact(own(schema, 'const'), inside(at, 'const'));
     rules.listed = list === undefined ? one.listed : (conjunction({ listed: list }, one)?.listed ?? []);
   }
   const limits = limitsOf(schema, at);
@@ -67,6 +69,13 @@ export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
     (joined, limit) => joined && conjunction(joined, limit),
     isContradiction(rules) ? null : rules,
   );
+}
+
+/** Refuses integers of a listed value that may have been written as another number: 2^53 + 1 reads as 2^53. */
+function refuseInexact(value: unknown, at: Pointer): void {
+  if (typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value))
+    throw mistake(at, `${value} is past ±2^53; leave it out or use a smaller one`);
+  if (typeof value === 'object' && value !== null) for (const each of Object.values(value)) refuseInexact(each, at);
 }
 
 const LIMITS = ['minimum', 'exclusiveMinimum', 'maximum', 'exclusiveMaximum'] as const;
