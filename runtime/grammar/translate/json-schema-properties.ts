@@ -16,7 +16,7 @@ import type { Translation } from './json-schema.ts';
 import type { Case } from './json-schema-case.ts';
 import { Inexpressible, type Part, type Pointer } from './json-schema-object.ts';
 import { language, stringFrom } from './json-schema-string.ts';
-import { fits, partsOf } from './json-schema-values.ts';
+import { fits, fitsCase, partsOf } from './json-schema-values.ts';
 import { automatonOf, complement, expressionOf, intersection, isEmpty } from './regular.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
@@ -124,9 +124,9 @@ function patterned(
   const fitting = names.map((name) => {
     const all = cases.of([name]).filter(({ types }) => types?.has('string') ?? true);
     return all.map((each) => {
-      const listed = each.listed?.filter((value) => typeof value === 'string');
-      const texts = listed && automatonOf(choice(listed.map(text)));
-      return texts ? intersection(texts, language(each)) : language(each);
+      const texts = each.listed?.filter((value) => typeof value === 'string');
+      const listed = texts?.filter((value) => fitsCase(value, each, cases));
+      return listed ? automatonOf(choice(listed.map(text))) : language(each);
     });
   });
   const unknown = known.length === 0 ? undefined : complement(automatonOf(choice(known.map(text))));

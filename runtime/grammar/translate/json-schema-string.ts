@@ -1,9 +1,11 @@
+import { StepBudget } from '#scheduler/functions/schema/budget.ts';
+import { hasFormat } from '#scheduler/functions/schema/formats.ts';
 import type { Characters } from './characters.ts';
 import { choice, type Expression, isNever, NEVER, oneOf, RuleSet, sequence, text } from './expression.ts';
 import { escaped, type JsonRules, languageOf } from './json.ts';
 import type { Case } from './json-schema-case.ts';
 import { FORMATS } from './json-schema-formats.ts';
-import { mistake, type Pointer } from './json-schema-object.ts';
+import { Inexpressible, mistake, type Pointer } from './json-schema-object.ts';
 import { Known } from './known.ts';
 import { parseRegex, regex, regexSearch } from './regex.ts';
 import {
@@ -95,7 +97,7 @@ function madeLanguage({
 }: TextRules): Automaton {
   const others = unlisted.filter((value) => typeof value === 'string');
   const all = [
-    ...formats.map((format) => automatonOfRegex(FORMATS.get(format) ?? '', true)),
+    ...formats.map(automatonOfFormat),
     ...patterns.map(({ pattern, kept }) => {
       const automaton = automatonOfRegex(pattern, false);
       return kept ? automaton : complement(automaton);
@@ -106,6 +108,10 @@ function madeLanguage({
   return all.reduce(intersection, lengths(0, MANY));
 }
 
+/** `hasFormat` bounds the length of a text, and thereby its own steps. */
+const ENDLESS = new StepBudget(MANY);
+
+/** A given text needs no regular expression of its format, which is narrower than the format: the check of whole texts decides. */
 export function fitsText(
   value: string,
   { minLength = 0, maxLength = MANY, patterns = [], formats = [] }: TextRules,
@@ -114,7 +120,7 @@ export function fitsText(
   if (length < minLength || length > maxLength) return false;
   return (
     patterns.every(({ pattern, kept }) => matches(automatonOfRegex(pattern, false), value) === kept) &&
-    formats.every((format) => matches(automatonOfRegex(FORMATS.get(format) ?? '', true), value))
+    formats.every((format) => hasFormat(value, format, ENDLESS))
   );
 }
 
@@ -122,6 +128,12 @@ function refuseUnknown(format: string, at: Pointer): void {
   if (FORMATS.has(format)) return;
   const names = [...FORMATS.keys()].join(', ');
   throw mistake(at, `the format ${JSON.stringify(format)} is not kept; known: ${names}`);
+}
+
+function automatonOfFormat(format: string): Automaton {
+  const pattern = FORMATS.get(format);
+  if (pattern === undefined) throw new Inexpressible('a format without a regular expression');
+  return automatonOfRegex(pattern, true);
 }
 
 function automatonOfRegex(pattern: string, whole: boolean): Automaton {

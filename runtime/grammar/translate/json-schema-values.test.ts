@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { it } from 'node:test';
+import { describe, it } from 'node:test';
 import { accepts } from '../testing/accepts.ts';
 import { GrammarError } from './error.ts';
 import { jsonSchemaGrammar } from './json-schema.ts';
@@ -20,4 +20,52 @@ it('refuses listed integers that reading rounds, at any depth', () => {
     );
   }
   assert.ok(accepts({ enum: [9007199254740991, 0.1, { a: [-9007199254740991] }] }, '{"a":[-9007199254740991]}'));
+});
+
+describe('the format of a listed value', () => {
+  const listed: [format: string, value: string][] = [
+    ['uri', 'http://json-schema.org/draft-07/schema#'],
+    ['date', '2024-02-29'],
+    ['email', 'a@EXAMPLE.com'],
+    ['ipv6', '::1'],
+    ['color', 'red'],
+  ];
+  for (const [format, value] of listed) {
+    it(`is that of the check of whole texts: ${format}`, () => {
+      const text = JSON.stringify(value);
+      assert.ok(accepts({ type: 'string', format, const: value }, text));
+      assert.ok(accepts({ allOf: [{ format }, { enum: [value, 1] }] }, text));
+      // No list of different strings is known, so that the whole text is checked as well.
+      const checked = {
+        prefixItems: [
+          { format, const: value },
+          { items: { type: 'string' }, uniqueItems: true },
+        ],
+      };
+      assert.ok(accepts(checked, `[${text}, ["a", "b"]]`));
+    });
+
+    it(`is that of the check of whole texts in names: ${format}`, () => {
+      const named = JSON.stringify({ [value]: null });
+      const names = { propertyNames: { format }, properties: { [value]: { type: 'null' } } };
+      assert.ok(accepts(names, named));
+      const others = { propertyNames: { format, enum: [value] }, additionalProperties: { type: 'null' } };
+      assert.ok(accepts(others, named));
+      assert.ok(!accepts(others, '{"x":null}'));
+    });
+  }
+
+  it('removes values without the format', () => {
+    const schema = { enum: ['2024-02-29', '2023-02-29', 'never', null], format: 'date' };
+    assert.ok(accepts(schema, '"2024-02-29"'));
+    assert.ok(accepts(schema, 'null'));
+    for (const text of ['"2023-02-29"', '"never"']) assert.ok(!accepts(schema, text));
+  });
+
+  it('leaves names to the check of whole texts when no grammar keeps it', () => {
+    const schema = { propertyNames: { format: 'ipv6' }, additionalProperties: { type: 'null' } };
+    assert.deepEqual(jsonSchemaGrammar(JSON.stringify(schema)).check?.open, ['propertyNames (#)']);
+    assert.ok(accepts(schema, '{"::1":null}'));
+    for (const text of ['{"":null}', '{"x":null}']) assert.ok(!accepts(schema, text), text);
+  });
 });
