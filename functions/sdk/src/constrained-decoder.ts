@@ -11,12 +11,19 @@ import { speculativeDecoder } from './speculation.ts';
 /** Most tokens of one jump. */
 const MAX_JUMP = 4096;
 
+/** A grammar for the vocabulary of one model. */
+export interface ModelGrammar {
+  readonly compiled: Compiled;
+  /** Waits until the grammar is compiled. Each call has the outcome of the first one. */
+  ready(): Promise<void>;
+}
+
 /** The decoder for a sampler on a sequence under a grammar. `seed` applies if the sampler has none. */
 export function constrainedDecoder(
   sequence: Sequence,
   sampler: Sampler,
   seed: number,
-  compiled: Compiled,
+  { compiled, ready }: ModelGrammar,
   options: ConstraintOptions,
 ): Decoder {
   const { speculator, stopTokens, logProbabilities } = options;
@@ -38,7 +45,7 @@ export function constrainedDecoder(
     return new MaskedSource(sequence, sampler, sampler.seed ?? seed, call);
   };
   try {
-    return new ConstrainedDecoder(sequence, make(), compiled, matcher, options, sampler.kind === 'guest');
+    return new ConstrainedDecoder(sequence, make(), ready, matcher, options, sampler.kind === 'guest');
   } catch (error) {
     matcher.drop();
     throw error;
@@ -52,7 +59,7 @@ class ConstrainedDecoder implements Decoder {
   piped = '';
   readonly #sequence: Sequence;
   readonly #source: Decoder;
-  readonly #compiled: Compiled;
+  readonly #ready: () => Promise<void>;
   readonly #options: ConstraintOptions;
   /** True with a sampler of the program, which may choose tokens that the grammar does not allow. */
   readonly #guest: boolean;
@@ -66,14 +73,14 @@ class ConstrainedDecoder implements Decoder {
   constructor(
     sequence: Sequence,
     source: Decoder,
-    compiled: Compiled,
+    ready: () => Promise<void>,
     matcher: Matcher,
     options: ConstraintOptions,
     guest: boolean,
   ) {
     this.#sequence = sequence;
     this.#source = source;
-    this.#compiled = compiled;
+    this.#ready = ready;
     this.#matcher = matcher;
     this.#options = options;
     this.#guest = guest;
@@ -93,7 +100,7 @@ class ConstrainedDecoder implements Decoder {
     if (!matcher) return [];
     if (this.#accepted.length === 0) {
       // Report a grammar that does not compile before computing anything.
-      await settle(this.#compiled.ready());
+      await this.#ready();
       // The decoder may have been stopped during each wait.
       if (this.#matcher !== matcher) return [];
       // A text may be forced from its beginning.

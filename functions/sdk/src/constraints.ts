@@ -1,8 +1,8 @@
-import type { Compiled, Source } from 'pie:inferlet/grammar@0.1.0';
-import { constrainedDecoder } from './constrained-decoder.ts';
+import type { Source } from 'pie:inferlet/grammar@0.1.0';
+import { constrainedDecoder, type ModelGrammar } from './constrained-decoder.ts';
 import type { Constraint, ConstraintOptions, Decoder } from './decoders.ts';
 import { InferletError } from './errors.ts';
-import { grammar } from './raw.ts';
+import { grammar, settle } from './raw.ts';
 import type { Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
@@ -70,7 +70,8 @@ const itself = (text: string): string => text;
 class GrammarConstraint<T> implements Constraint<T> {
   readonly parse: (text: string) => T;
   readonly #source: Source;
-  readonly #compiled = new Map<string, Compiled>();
+  /** Grammars by model. */
+  readonly #known = new Map<string, ModelGrammar>();
 
   constructor(source: Source, parse: (text: string) => T) {
     this.#source = source;
@@ -85,11 +86,25 @@ class GrammarConstraint<T> implements Constraint<T> {
         `${name} supports no constraints (it lacks the traits grammar and fused).`,
       );
     }
-    let compiled = this.#compiled.get(name);
-    if (!compiled) {
-      compiled = new grammar.Compiled(name, this.#source);
-      this.#compiled.set(name, compiled);
-    }
-    return constrainedDecoder(sequence, sampler, seed, compiled, options);
+    return constrainedDecoder(sequence, sampler, seed, this.#known.get(name) ?? this.#make(name), options);
+  }
+
+  #make(model: string): ModelGrammar {
+    const compiled = new grammar.Compiled(model, this.#source);
+    let outcome: Promise<void> | undefined;
+    const ready = (): Promise<void> => {
+      outcome ??= settle(compiled.ready()).catch((error: unknown) => {
+        // A later attempt may succeed, unless the source is at fault.
+        if (!(error instanceof InferletError && error.code === 'invalid-argument')) {
+          this.#known.delete(model);
+          compiled.drop();
+        }
+        throw error;
+      });
+      return outcome;
+    };
+    const made = { compiled, ready };
+    this.#known.set(model, made);
+    return made;
   }
 }
