@@ -161,8 +161,8 @@ export class CompiledGrammar {
   }
 
   /**
-   * Answers `invalid-argument` for an invalid source, `limit-exceeded` for one that is too large or takes too long, `closed` when the
-   * grammar lost its last holder. Never rejects.
+   * Answers `invalid-argument` for a source that is invalid or too large, `limit-exceeded` for one that takes too much time or memory,
+   * `unavailable` when no worker could compile it, `closed` when the grammar lost its last holder. Never rejects.
    */
   ready(): Promise<Outcome<undefined>> {
     return this.#ready;

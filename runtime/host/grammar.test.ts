@@ -291,7 +291,7 @@ describe('grammars of an inferlet', () => {
     const [first] = all;
     guest.call('grammar', '[resource-drop]compiled', first);
     const long = compile(guest, 'a'.repeat(300_000));
-    assert.equal(await failure(ask(guest, '[method]compiled.ready', long)), 'limit-exceeded');
+    assert.equal(await failure(ask(guest, '[method]compiled.ready', long)), 'invalid-argument');
     assert.ok(JSON.stringify(long).length < 1000);
   });
 

@@ -27,9 +27,12 @@ export class Engine {
     try {
       return { tag: 'ok', val: this.#do(request) };
     } catch (error) {
-      if (error instanceof GrammarError) return { tag: 'err', val: handlerError(error.tag, error.message) };
+      // A source that is too large never compiles. A limit of a text depends on the text.
+      const source = request.kind === 'compile' ? 'invalid-argument' : undefined;
+      if (error instanceof GrammarError) return { tag: 'err', val: handlerError(source ?? error.tag, error.message) };
       if (error instanceof RangeError) {
-        return { tag: 'err', val: handlerError('limit-exceeded', 'the grammar is nested too deep; use a simpler one') };
+        const text = 'the grammar is nested too deep; use a simpler one';
+        return { tag: 'err', val: handlerError(source ?? 'limit-exceeded', text) };
       }
       const text = `the grammar could not be matched: ${error instanceof Error ? error.message : String(error)}`;
       return { tag: 'err', val: handlerError('internal', text) };

@@ -33,7 +33,7 @@ export function refuseSource(source: GrammarSource): HandlerError | null {
   const bytes = Buffer.byteLength(source.val);
   if (bytes > MAX_SOURCE_BYTES) {
     const text = `the grammar has ${bytes} bytes; the limit is ${MAX_SOURCE_BYTES}: use a smaller one`;
-    return handlerError('limit-exceeded', text);
+    return handlerError('invalid-argument', text);
   }
   if (source.val.isWellFormed()) return null;
   return handlerError('invalid-argument', 'the grammar holds half a UTF-16 pair; remove it');
