@@ -1,4 +1,5 @@
 import { defineInferlet, InferletError, type Invocation } from '@pie/inferlet';
+import { isRequestFault } from './faults.ts';
 
 /** A request that the API must refuse with status 400. */
 export class RequestError extends Error {
@@ -47,7 +48,7 @@ function refusalOf(error: unknown): RequestError {
   if (error instanceof RequestError) return error;
   if (error instanceof InferletError) {
     if (error.code === 'context-overflow') return new RequestError(error.message, null, 'context_length_exceeded');
-    if (error.code === 'invalid-argument' || error.code === 'unsupported') return new RequestError(error.message, null);
+    if (isRequestFault(error.code)) return new RequestError(error.message, null);
   }
   throw error;
 }

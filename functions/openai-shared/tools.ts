@@ -1,5 +1,6 @@
 import { type Constraint, detokenize, InferletError, jsonSchema, specialTokens, tokenize } from '@pie/inferlet';
 import { attempt, Compiled, settle, tokenize as tokenizer } from '@pie/inferlet/raw';
+import { isRequestFault } from './faults.ts';
 import { markerTokenOf } from './marker.ts';
 import { RequestError } from './request.ts';
 
@@ -114,7 +115,7 @@ export async function schemaConstraint(
   try {
     await settle(compiled.ready());
   } catch (error) {
-    if (!(error instanceof InferletError) || error.code === 'internal' || error.code === 'cancelled') throw error;
+    if (!(error instanceof InferletError) || !isRequestFault(error.code)) throw error;
     throw new RequestError(`No grammar can keep ${what}: ${error.message}`, param);
   } finally {
     compiled.drop();
