@@ -68,12 +68,19 @@ export class TestPlatform {
   }
 
   static async start(
-    options: TestRedisOptions & { serve?: Partial<ServeOptions>; control?: Partial<NodeControlPlaneOptions> } = {},
+    options: TestRedisOptions & {
+      serve?: Partial<ServeOptions>;
+      control?: Partial<NodeControlPlaneOptions>;
+      deadlineMs?: number;
+    } = {},
   ): Promise<TestPlatform> {
     const redis = await TestRedis.start(options);
     const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
     const masterKeys = openMasterKeys('', { create: false, environment });
-    const scheduler = openScheduler({ connect: redis.connect, leaseMs: LEASE_MS, masterKeys });
+    const scheduler = openScheduler({
+      ...{ connect: redis.connect, leaseMs: LEASE_MS, masterKeys },
+      ...(options.deadlineMs !== undefined && { deadlineMs: options.deadlineMs }),
+    });
     await scheduler.tenants.ensure('default');
     const apiKey = await newKey(scheduler, 'default', SCOPES);
     const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', contract: CONTRACT, slots: 100 });
