@@ -269,6 +269,34 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     }
   });
 
+  it('takes added tokens that begin or end a text or a turn as special ones, and others as the file states', async () => {
+    const copy = await mkdtemp(join(tmpdir(), 'pie-control-'));
+    try {
+      const json = JSON.parse(await readFile(join(directory, 'tokenizer.json'), 'utf8'));
+      const names = ['<|im_start|>', '<|im_end|>', '<think>', '<bos>', '<eos>', '<pad>', '<unk>', '<stop>', '<end>'];
+      const ids = new Map(names.map((name, i) => [name, i === 0 ? 1 : i === 1 ? 2 : 6400 + i]));
+      const added = [...ids].map(([content, id]) => ({ id, content, special: false, normalized: false }));
+      const settings = { bos_token: '<bos>', eos_token: '<eos>', pad_token: { content: '<pad>' }, unk_token: '<unk>' };
+      await writeFile(
+        join(copy, 'tokenizer.json'),
+        JSON.stringify({ ...json, added_tokens: [json.added_tokens[0], ...added] }),
+      );
+      await writeFile(join(copy, 'tokenizer_config.json'), JSON.stringify(settings));
+      await writeFile(join(copy, 'config.json'), JSON.stringify({ eos_token_id: ids.get('<stop>') }));
+      await writeFile(join(copy, 'generation_config.json'), JSON.stringify({ eos_token_id: [0, ids.get('<end>')] }));
+      const own = await loadTokenizer(copy);
+      for (const [name, id] of ids) {
+        const text = `a${name}b`;
+        assert.ok(own.encode(text, { special: true }).includes(id), name);
+        assert.equal(own.encode(text).includes(id), name === '<think>', name);
+        assert.equal(own.decode([id]), name === '<think>' ? name : '', name);
+        assert.equal(own.decode(own.encode(text)), text);
+      }
+    } finally {
+      await rm(copy, { recursive: true, force: true });
+    }
+  });
+
   it('refuses files that are not a tokenizer', async () => {
     const broken = await mkdtemp(join(tmpdir(), 'pie-broken-'));
     try {

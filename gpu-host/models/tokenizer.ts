@@ -2,6 +2,7 @@ import { join, resolve } from 'node:path';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { type ChatMessage, compileChatTemplate, pickChatTemplate, type TemplateVariables } from './chat-template.ts';
+import { withControlTokens } from './control-tokens.ts';
 import { parseDecoder } from './detokenizer.ts';
 import { causeText, issueText, ModelError } from './errors.ts';
 import { readJson, readOptionalJson, readOptionalText } from './load.ts';
@@ -114,7 +115,12 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
     (json) => idsSchema.safeParse(json).data ?? {},
   );
   const template = (await readOptionalText(root, 'chat_template.jinja')) ?? pickChatTemplate(settings.chat_template);
-  return build(parsed.data, settings, ids, template);
+  const control = new Set<number | string | null | undefined>([
+    ...[settings.bos_token, settings.eos_token, settings.pad_token, settings.unk_token],
+    ...ids.flatMap(({ bos_token_id, eos_token_id, pad_token_id }) => [bos_token_id, eos_token_id, pad_token_id].flat()),
+  ]);
+  const added_tokens = withControlTokens(parsed.data.added_tokens, control);
+  return build({ ...parsed.data, added_tokens }, settings, ids, template);
 }
 
 function build(

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { ModelConfig } from '../../config.ts';
+import { BEGIN_NAME, END_NAMES } from '../../control-tokens.ts';
 import { ModelError, type ModelErrorCode } from '../../errors.ts';
 import { addedToken, type Piece, type PieceKind, sentencePieceTokenizer, vocabularyOf } from '../sentencepiece.ts';
 import type { MetadataValue } from './header.ts';
@@ -8,10 +9,6 @@ type Metadata = ReadonlyMap<string, MetadataValue>;
 
 /** `tokenizer.ggml.token_type`; types past the list count as normal tokens. */
 const KINDS: readonly PieceKind[] = ['normal', 'normal', 'unknown', 'control', 'added', 'unused', 'byte'];
-
-/** Names of tokens that end a turn, whatever end token the file states; llama.cpp uses these names, too. */
-const END_NAMES = ['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<|end|>', '<|endoftext|>', '<|end_of_text|>'];
-const BEGIN_NAME = '<|im_start|>';
 
 /** Real pieces have at most 64 characters. The merges take time by the square of a piece's length. */
 const MAX_PIECE_CHARACTERS = 256;

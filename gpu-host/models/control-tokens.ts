@@ -1,0 +1,26 @@
+/** Names of tokens that end a turn, whatever end token a model's files state; llama.cpp uses these names, too. */
+export const END_NAMES = ['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<|end|>', '<|endoftext|>', '<|end_of_text|>'];
+export const BEGIN_NAME = '<|im_start|>';
+
+interface AddedToken {
+  readonly id: number;
+  readonly content: string;
+  readonly special: boolean;
+}
+
+/**
+ * Added tokens of a tokenizer.json, with control tokens as special ones. Fine-tunes add `<|im_start|>` and `<|im_end|>` as ordinary tokens; a
+ * user's text could begin and end turns with these.
+ *
+ * @param control ids and names of the tokens with a role in the model's other files; tokens named as above are control tokens, too
+ */
+export function withControlTokens<T extends AddedToken>(
+  added: readonly T[],
+  control: ReadonlySet<number | string | null | undefined>,
+): T[] {
+  const names: ReadonlySet<string> = new Set([...END_NAMES, BEGIN_NAME]);
+  return added.map((token) => {
+    const { id, content, special } = token;
+    return { ...token, special: special || control.has(id) || control.has(content) || names.has(content) };
+  });
+}
