@@ -41,8 +41,9 @@ describe('grammars of an inferlet', () => {
     await host.stop();
   });
 
-  const inferlet = () => {
+  const inferlet = (limits: { tokens?: number } = {}) => {
     const made = new TestInferlet(connection, {
+      ...limits,
       ...{ id: `grammar-${opened.length}`, model: { tokenizer, grammars }, services: { texts } },
     });
     opened.push(made);
@@ -263,6 +264,20 @@ describe('grammars of an inferlet', () => {
     assert.equal(tokens.length, 20);
     assert.equal(turns.mock.callCount(), 20);
     assert.ok(charges.mock.callCount() >= 20);
+  });
+
+  it('keep concurrent steps within the token limit and the quota', async () => {
+    const together = async (guest: TestInferlet) => {
+      const place = matcher(guest, compile(guest, '[^]*'));
+      const steps = Array.from({ length: 4 }, () => failure(ask(guest, 'step', guest.queue, place, request(u32(1)))));
+      const tags = await Promise.all(steps);
+      return [tags, guest.inferlet.inputTokens, guest.inferlet.outputTokens];
+    };
+    const limited = inferlet({ tokens: 3 });
+    assert.deepEqual(await together(limited), [['ok', 'ok', 'limit-exceeded', 'limit-exceeded'], 2, 2]);
+    const poor = inferlet();
+    poor.inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 2, until: null });
+    assert.deepEqual(await together(poor), [['ok', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded'], 1, 1]);
   });
 
   it('are refused in invalid steps, for unknown models and with broken sources', async () => {

@@ -114,6 +114,9 @@ export class InferletMatcher implements Droppable {
       if (allowed.tag === 'err') return allowed;
       const offered = queue.offering(adapter === undefined ? 'fused' : 'adapter');
       if (offered.tag === 'err') return offered;
+      // During the wait for the masks, other calls have counted their tokens.
+      const late = this.#inferlet.refuseTokens(leastOf(tokens));
+      if (late) return err(late);
       const step = this.#inferlet.hooks.steps?.begin(queue, own.tokens.length, own.output.tag !== 'none');
       const result = offered.val.ask(queue.id, { op: 'step', request: { ...own, allowed: allowed.val, adapter } });
       return await counted(this.#inferlet, tokens, result, step);
