@@ -323,6 +323,38 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
   });
 });
 
+describe('a tokenizer with Metaspace', () => {
+  it('puts no space before a text whose file says add_prefix_space: false', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-metaspace-'));
+    try {
+      const vocab = { '<unk>': 0, '▁': 1, H: 2, i: 3, Hi: 4, '▁Hi': 5 };
+      const merges = ['H i', '▁ Hi'];
+      const model = { type: 'BPE', vocab, merges, unk_token: '<unk>', fuse_unk: false, byte_fallback: false };
+      const load = async (options: object, nested = false) => {
+        const space = { type: 'Metaspace', replacement: '▁', ...options };
+        const split = nested ? { type: 'Sequence', pretokenizers: [space] } : space;
+        await writeFile(
+          join(directory, 'tokenizer.json'),
+          JSON.stringify({ model, pre_tokenizer: split, decoder: space }),
+        );
+        return loadTokenizer(directory);
+      };
+      for (const [tokenizer, tokens] of [
+        [await load({ add_prefix_space: true }), [5, 5]],
+        [await load({ add_prefix_space: false }), [4, 5]],
+        [await load({ add_prefix_space: false }, true), [4, 5]],
+        // Files of earlier releases of the library have both fields; the scheme is that of `add_prefix_space: true`.
+        [await load({ add_prefix_space: false, prepend_scheme: 'always' }), [4, 5]],
+      ] as const) {
+        assert.deepEqual([...tokenizer.encode('Hi Hi')], tokens);
+        assert.equal(tokenizer.decode(tokens), 'Hi Hi');
+      }
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
+  });
+});
+
 describe('the tokenizer of a model with a vision tower', () => {
   it('has the ids of the text model, whose output is padded', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'pie-tokenizer-'));

@@ -227,7 +227,7 @@ function createEncoders(json: z.infer<typeof tokenizerSchema>): {
   literal: HuggingFaceTokenizer;
 } {
   try {
-    const split = json.pre_tokenizer === null ? wordSplit(json.model) : withAllDigits(json.pre_tokenizer);
+    const split = json.pre_tokenizer === null ? wordSplit(json.model) : asInRust(json.pre_tokenizer);
     const whole = { ...json, pre_tokenizer: split };
     const recognising = new HuggingFaceTokenizer(whole, {});
     const ordinary = json.added_tokens.filter(({ special }) => !special);
@@ -278,12 +278,18 @@ function putsSpecialFirst(postProcessor: unknown): boolean | undefined {
 }
 
 const digitsSchema = z.looseObject({ type: z.literal('Digits'), individual_digits: z.boolean().default(false) });
+const unprefixedSchema = z.looseObject({ type: z.literal('Metaspace'), add_prefix_space: z.literal(false) });
 const splitsSchema = z.looseObject({ type: z.literal('Sequence'), pretokenizers: z.array(z.unknown()) });
 
-/** A pre-tokenizer whose `Digits` split at numbers of all scripts, as those of the Rust library do: the JavaScript library splits at 0 to 9 only. */
-function withAllDigits(preTokenizer: unknown): unknown {
+/**
+ * A pre-tokenizer for the JavaScript library that cuts text as the Rust library does: the JavaScript library's `Digits` split at 0 to 9 only, not
+ * at numbers of all scripts, and its `Metaspace` does not know `add_prefix_space`.
+ */
+function asInRust(preTokenizer: unknown): unknown {
   const sequence = splitsSchema.safeParse(preTokenizer).data;
-  if (sequence) return { ...sequence, pretokenizers: sequence.pretokenizers.map(withAllDigits) };
+  if (sequence) return { ...sequence, pretokenizers: sequence.pretokenizers.map(asInRust) };
+  const unprefixed = unprefixedSchema.safeParse(preTokenizer).data;
+  if (unprefixed) return { ...unprefixed, prepend_scheme: 'never' };
   const digits = digitsSchema.safeParse(preTokenizer).data;
   if (!digits) return preTokenizer;
   const Regex = digits.individual_digits ? '\\p{N}' : '\\p{N}+';
