@@ -56,7 +56,7 @@ test('the most probable tokens that a run requests suffice to pick the token of 
       chosen: near(some(below(40), 30)),
     };
     const sampler = below(2) === 0 ? GREEDY : { ...SAMPLED, seed, topK: 1 + below(30) };
-    const penalties = new Penalties(changes, 400);
+    const penalties = new Penalties(changes, 400, 0);
     const topK = penalties.candidates(sampler, 256);
     assert.ok(topK < 256, 'no more than needed');
     const allowed = penalties.allowed();
@@ -74,9 +74,9 @@ test('the most probable tokens that a run requests suffice to pick the token of 
 
 test('a change that raises logits requests as many candidates as the host returns', () => {
   for (const changes of [{ ...UNCHANGED, frequency: -1 }, { ...UNCHANGED, presence: -1 }, biased([3, 0.5])])
-    assert.equal(new Penalties(changes, 64).candidates(GREEDY, 256), 256);
-  assert.equal(new Penalties({ ...UNCHANGED, chosen: ids(1, 2, 3) }, 64).candidates(GREEDY, 256), 1);
-  const twice = new Penalties({ ...biased([5, -1], [5, -2]), presence: 1, chosen: ids(7, 5, 7) }, 64);
+    assert.equal(new Penalties(changes, 64, 0).candidates(GREEDY, 256), 256);
+  assert.equal(new Penalties({ ...UNCHANGED, chosen: ids(1, 2, 3) }, 64, 0).candidates(GREEDY, 256), 1);
+  const twice = new Penalties({ ...biased([5, -1], [5, -2]), presence: 1, chosen: ids(7, 5, 7) }, 64, 0);
   assert.equal(twice.candidates(GREEDY, 256), 5, 'each change at most once, and the wanted token');
   const top = { topK: 2, tokens: ids(5, 6), logProbabilities: Float32Array.of(3.5, 0) };
   assert.equal(twice.tokenOf(GREEDY, top, 256, 0), 6, 'biases of a token add up');
@@ -96,26 +96,29 @@ test('wrong changes are refused', () => {
   ];
   for (const [changes, tag, text] of refused) {
     assert.throws(
-      () => new Penalties(changes, 64),
+      () => new Penalties(changes, 64, 0),
       ({ error, message }: CallFault) => error.tag === tag && text.test(message),
     );
   }
-  const nothing = new Penalties(biased([5, Number.NEGATIVE_INFINITY]), 64);
+  const chosen = new Uint32Array(8200);
+  assert.throws(() => new Penalties({ ...UNCHANGED, chosen }, 64, 7), /8200 chosen tokens; 8199/);
+  assert.ok(new Penalties({ ...UNCHANGED, chosen }, 64, 8), 'the rest of a run that a quota capped');
+  const nothing = new Penalties(biased([5, Number.NEGATIVE_INFINITY]), 64, 0);
   const only = { topK: 1, tokens: ids(5), logProbabilities: Float32Array.of(0) };
   assert.throws(() => nothing.tokenOf(GREEDY, only, 256, 0), /leave no token/);
 });
 
 test('excluded tokens are no candidates, so that the others are, however many there are', () => {
   const excluded = Array.from({ length: 300 }, (_, i) => [2 * i, Number.NEGATIVE_INFINITY] as const);
-  const penalties = new Penalties({ ...biased(...excluded, [7, -1], [4, 2]), chosen: ids(9), presence: 1 }, 640);
+  const penalties = new Penalties({ ...biased(...excluded, [7, -1], [4, 2]), chosen: ids(9), presence: 1 }, 640, 0);
   const words = penalties.allowed();
   assert.equal(words?.length, 20);
   const allowed = (token: number) => ((words?.[token >>> 5] as number) >>> (token & 31)) & 1;
   assert.deepEqual([0, 2, 4, 598].map(allowed), [0, 0, 0, 0]);
   assert.deepEqual([1, 7, 9, 599, 600, 639].map(allowed), [1, 1, 1, 1, 1, 1]);
-  const fewer = new Penalties(biased(...excluded, [7, -1]), 640);
+  const fewer = new Penalties(biased(...excluded, [7, -1]), 640, 0);
   assert.equal(fewer.candidates(GREEDY, 256), 2, 'the wanted token, and one for the bias');
-  assert.equal(new Penalties(biased([7, -1]), 640).allowed(), undefined);
+  assert.equal(new Penalties(biased([7, -1]), 640, 0).allowed(), undefined);
 });
 
 /** The tokens of a run after the prompt. */
@@ -147,7 +150,7 @@ test('the list for a device has each changed token once, with its change at the 
       biasValues: Float32Array.from(biasTokens, () => (below(9) === 0 ? Number.NEGATIVE_INFINITY : below(9) - 4)),
       chosen: some(below(90)),
     };
-    const penalties = new Penalties(changes, 200);
+    const penalties = new Penalties(changes, 200, 0);
     const list = penalties.onDevice();
     const chosen = changes.frequency === 0 && changes.presence === 0 ? [] : [...changes.chosen];
     for (let step = 0; step < 100; step++) {

@@ -2,13 +2,13 @@ import type { Draw, TopTokens } from '../backends/backend.ts';
 import { drawPlace } from '../backends/draw.ts';
 import { type CallFault, fault } from '../memory/fault.ts';
 import type { LogitChanges, Sampler } from '../protocol/calls.ts';
+import { MAX_CHOSEN } from '../protocol/wire.ts';
 import { checkTokens } from './checks.ts';
 import { RowChangeList } from './row-changes.ts';
 import { candidatesWanted } from './sampler.ts';
 
-/** Maximum biases of a run, and maximum tokens that its text has chosen before: their order takes the host's thread half a millisecond. */
+/** Maximum biases of a run: their order takes time of the host's thread. */
 const MAX_BIASES = 1024;
-const MAX_CHOSEN = 8192;
 /** Largest penalty or bias. Sums of these over a text are far from the end of 32-bit floats. */
 const LARGEST = 1e6;
 
@@ -35,12 +35,20 @@ export class Penalties {
   readonly #raises: boolean;
   #list: RowChangeList | undefined;
 
-  /** @throws CallFault `invalid-argument` or `limit-exceeded` */
-  constructor({ frequency, presence, biasTokens, biasValues, chosen }: LogitChanges, vocabularySize: number) {
+  /**
+   * @param position the run's. The rest of a run that a quota capped adds the tokens before the cap, at most one for each earlier position,
+   *   to those that the inferlet gave
+   * @throws CallFault `invalid-argument` or `limit-exceeded`
+   */
+  constructor(
+    { frequency, presence, biasTokens, biasValues, chosen }: LogitChanges,
+    vocabularySize: number,
+    position: number,
+  ) {
     checkValue('frequency', frequency);
     checkValue('presence', presence);
     checkLength('biases', biasTokens, MAX_BIASES);
-    checkLength('chosen tokens', chosen, MAX_CHOSEN);
+    checkLength('chosen tokens', chosen, MAX_CHOSEN + position);
     if (biasValues.length !== biasTokens.length)
       throw fault('invalid-argument', `${biasValues.length} bias-values for ${biasTokens.length} bias-tokens`);
     checkTokens(biasTokens, vocabularySize);

@@ -270,7 +270,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     }
     this.#topK = candidatesWanted(sampler, this.#model.maxTopK);
     if (!changes) return;
-    const made = new Penalties(changes, vocabularySize);
+    const made = new Penalties(changes, vocabularySize, position);
     if (this.#model.backend.changesLogits === true) this.#changes = made;
     else this.#penalties = made;
     // A run that waits before its first token is checked again.

@@ -64,6 +64,11 @@ export const MAX_EMBEDS = 262_144;
 /** Maximum items in one list of a call. Both ends refuse longer lists unread: one call must not hold up a process. */
 export const MAX_LIST = 262_144;
 
+/**
+ * Maximum tokens that an inferlet says its text has chosen before a run with penalties. Their order takes the host's thread half a millisecond.
+ */
+export const MAX_CHOSEN = 8192;
+
 /** Maximum addresses in one list of a call. The host orders calls by each address, which costs it a quarter of a microsecond. */
 export const MAX_ADDRESSES = 8192;
 

@@ -203,6 +203,34 @@ test('a run with penalties that the quota cuts counts the tokens before the cut'
   );
 });
 
+test('a run with penalties goes on after a cut past 8,192 chosen tokens, of which the inferlet may not give more', async (t) => {
+  const guest = new TestInferlet(await connected(t));
+  const allow = (left: number) =>
+    guest.inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left, until: null });
+  allow(9);
+  const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
+  const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
+  const request = { token: 1, position: 0, pages, maxTokens: 10, sampler, stopTokens: new Uint32Array(0) };
+  const biases = { biasTokens: new Uint32Array(0), biasValues: new Float32Array(0) };
+  const start = (chosen: number) => {
+    const changes = { frequency: 0, presence: 50, ...biases, chosen: new Uint32Array(chosen).fill(3) };
+    const run = guest.call<RunResource>('penalties', 'start-run', guest.queue, request, changes);
+    return () => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
+  };
+  const next = start(8190);
+  allow(1000);
+  const tokens: number[] = [];
+  for (let finished: string | undefined; !finished; ) {
+    const chunk = value(await next());
+    tokens.push(...chunk.tokens);
+    finished = chunk.finished;
+  }
+  assert.equal(new Set([3, ...tokens]).size, 11, 'no token twice');
+  const refused = await start(8193)();
+  assert.match(refused.tag === 'err' ? `${refused.val.tag} ${refused.val.val}` : 'ok', /^limit-exceeded 8193 chosen/);
+  await guest.end();
+});
+
 test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped', async (t) => {
   const connection = await connected(t);
   const guest = new TestInferlet(connection);

@@ -1,5 +1,7 @@
 import type { LogitChanges, RunRequest } from '#gpu-host/protocol/calls.ts';
+import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import { failedRun } from '#gpu-host/protocol/run.ts';
+import { MAX_CHOSEN } from '#gpu-host/protocol/wire.ts';
 import { RunResource } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -9,6 +11,13 @@ export const penalties = {
   'start-run': (inferlet: Inferlet, queue: DeviceQueue, request: RunRequest, changes: LogitChanges): RunResource => {
     // A GPU host of an earlier release does not know the call, and offers no such trait.
     const offered = queue.offering('penalties');
-    return new RunResource(inferlet, queue, offered.tag === 'ok' ? { ...request, changes } : failedRun(offered.val));
+    const refused = offered.tag === 'err' ? offered.val : refuseChosen(changes);
+    return new RunResource(inferlet, queue, refused ? failedRun(refused) : { ...request, changes });
   },
 };
+
+/** The GPU host accepts a longer list: the rest of a run that a quota capped counts the tokens before the cap. */
+function refuseChosen({ chosen: { length } }: LogitChanges): HandlerError | null {
+  if (length <= MAX_CHOSEN) return null;
+  return handlerError('limit-exceeded', `${length} chosen tokens; ${MAX_CHOSEN} is the limit`);
+}
