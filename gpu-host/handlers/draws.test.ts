@@ -1,9 +1,18 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import type { Backend, SequenceInput } from '../backends/backend.ts';
 import { NOTHING_DRAWN } from '../backends/backend.ts';
-import type { DeviceClient, Sampler } from '../protocol/client.ts';
-import { must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
+import { createOnnxBackend } from '../backends/onnx/index.ts';
+import { createReferenceBackend } from '../backends/reference/index.ts';
+import { createTestCudaBackend } from '../backends/testing/cuda.ts';
+import { expectedTensors, type LoadedModel, loadModel } from '../models/load.ts';
+import { randomModel } from '../models/random-model.ts';
+import { writeSafetensors } from '../models/safetensors.ts';
+import type { DeviceClient, Outcome, Sampler } from '../protocol/client.ts';
+import { GREEDY, must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /** Samplers with each cut alone, all together, and none. */
@@ -111,3 +120,50 @@ test('a row without numbers draws nothing, and its call gets an error', async ()
   const output = { tag: 'sample', val: { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 1 } } as const;
   assert.equal(tagOf(await inferlet.ask(queue, { op: 'step', request: { ...request, output } })), 'internal');
 });
+
+/** A random model of the test hosts' shape, with one weight that is not a number: no logit is one. */
+async function modelWithoutNumbers(directory: string): Promise<LoadedModel> {
+  const shape = { heads: 4, kvHeads: 2, headDim: 8, layers: 2, contextLength: 96 };
+  const { config, tensors } = await randomModel(directory, shape, 1);
+  const all = expectedTensors(config).map(([name, shape]) => {
+    const values = tensors.read(name).slice();
+    if (name === 'model.norm.weight') values[3] = Number.NaN;
+    return { name, shape, data: () => values };
+  });
+  await writeSafetensors(join(directory, 'model.safetensors'), all);
+  return loadModel(directory);
+}
+
+const NO_NUMBERS = /^internal: the model computed no numbers/;
+const textOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : `${outcome.val.tag}: ${outcome.val.val}`);
+
+const POOL = { pageSize: 8, pageCount: 64 };
+for (const [name, create] of Object.entries({
+  reference: (model: LoadedModel) => createReferenceBackend(model, POOL),
+  onnx: (model: LoadedModel) => createOnnxBackend(model, { ...POOL, bits: 32, threads: 1 }),
+  cuda: (model: LoadedModel) => createTestCudaBackend(model, POOL),
+})) {
+  test(`a greedy step or run on a model that computes no numbers gets an error (${name})`, async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-nan-'));
+    try {
+      const backend = await create(await modelWithoutNumbers(directory));
+      {
+        await using host = await startTestHost({ wrap: () => backend });
+        const inferlet = (await host.connect()).openInferlet({ id: 'greedy', maxPages: 8, arrival: 1 });
+        const queue = inferlet.createQueue('tiny');
+        const inputs = { tokens: range(3, 6), positions: range(0, 3), inPages: NONE, outPages: NONE, mask: undefined };
+        const output = { tag: 'sample', val: GREEDY } as const;
+        for (const more of [{}, { allowed: new Uint32Array(2 * 3).fill(0xff) }]) {
+          const step = await inferlet.ask(queue, { op: 'step', request: { ...inputs, rows: 2, output, ...more } });
+          assert.match(textOf(step), NO_NUMBERS);
+        }
+        const pages = must(inferlet.allocatePages(queue, 1));
+        const request = { token: 5, position: 0, pages, maxTokens: 3, sampler: GREEDY, stopTokens: NONE };
+        assert.match(textOf(await inferlet.run(queue, request).next()), NO_NUMBERS);
+      }
+      await backend.dispose();
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
+  });
+}

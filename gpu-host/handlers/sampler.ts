@@ -59,8 +59,9 @@ export function tokenOf(
 ): number {
   const { drawn, topK, tokens, logProbabilities } = top;
   const offset = row * topK;
-  if (drawn ? drawn[row] === NOTHING_DRAWN : Number.isNaN(logProbabilities[offset]))
+  const first = drawn ? drawn[row] : tokens[offset];
+  if (first === NOTHING_DRAWN || Number.isNaN(logProbabilities[offset]))
     throw fault('internal', 'the model computed no numbers for this input');
-  if (drawn) return drawn[row] as number;
+  if (drawn) return first as number;
   return tokens[offset + pick(sampler, logProbabilities, offset, Math.min(topK, candidates), position)] as number;
 }

@@ -1,6 +1,7 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { TopRequest, TopTokens } from '../backend.ts';
 import { allowedWords } from '../check.ts';
+import { tokensOnly } from '../tokens-only.ts';
 import type { EngineHandle } from './addon.ts';
 import { MAX_TOP_K } from './batch-words.ts';
 
@@ -21,7 +22,7 @@ export async function topOfWholeRows(
   request: Pick<TopRequest, 'rows' | 'topK' | 'allowed' | 'tokensOnly'>,
 ): Promise<TopTokens> {
   const { vocabularySize, hiddenSize } = config;
-  const { rows, allowed, tokensOnly = false } = request;
+  const { rows, allowed } = request;
   const topK = Math.min(request.topK, vocabularySize);
   const tokens = new Uint32Array(rows * topK);
   const logProbabilities = new Float32Array(rows * topK).fill(Number.NEGATIVE_INFINITY);
@@ -43,7 +44,8 @@ export async function topOfWholeRows(
       row * topK,
     );
   }
-  return { topK, tokens, logProbabilities: tokensOnly ? new Float32Array(0) : logProbabilities };
+  const top = { topK, tokens, logProbabilities };
+  return request.tokensOnly === true ? tokensOnly(top) : top;
 }
 
 /** The logarithm of the probability of all candidates together. */

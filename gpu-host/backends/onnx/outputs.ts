@@ -1,5 +1,5 @@
 import type { InferenceSession, Tensor } from 'onnxruntime-node';
-import type { TopTokens } from '../backend.ts';
+import { NOTHING_DRAWN, type TopTokens } from '../backend.ts';
 import type { RunShape } from './bias.ts';
 import type { RunFeeds } from './feeds.ts';
 import { columnOf, type Row, type RowMember } from './rows.ts';
@@ -25,8 +25,8 @@ export function fetches(run: RunFeeds): string[] {
   if (run.writes) names.push('new_kv');
   if (run.isMasked) names.push(ALLOWED_TOP.tokens, ALLOWED_TOP.logits, ALLOWED_TOP.logSum);
   else {
-    if (run.headRows > 0) names.push(TOP.tokens);
-    if (run.wantsLogSum) names.push(TOP.logits, TOP.logSum);
+    if (run.headRows > 0) names.push(TOP.tokens, TOP.logits);
+    if (run.wantsLogSum) names.push(TOP.logSum);
   }
   if (run.wantsAttention) names.push('received');
   if (run.wantsStates || names.length === 0) names.push('states');
@@ -50,8 +50,13 @@ export function topRows(
     // Low words of little-endian int64.
     for (let i = 0; i < k; i++) tokens[row * k + i] = ids[(from + i) * 2];
   }
-  if (!wantsProbabilities) return { topK: k, tokens, logProbabilities: new Float32Array(0) };
   const logits = floats(result[names.logits]);
+  if (!wantsProbabilities) {
+    for (let row = 0; row < rows; row++) {
+      if (Number.isNaN(logits[(firstRow + row) * width])) tokens[row * k] = NOTHING_DRAWN;
+    }
+    return { topK: k, tokens, logProbabilities: new Float32Array(0) };
+  }
   const logSums = floats(result[names.logSum]);
   const logProbabilities = new Float32Array(rows * k);
   for (let row = 0; row < rows; row++) {

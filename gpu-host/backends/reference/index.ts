@@ -1,18 +1,20 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import type {
-  Backend,
-  DeviceAdapter,
-  OutputRequest,
-  SequenceInput,
-  SequenceOutput,
-  StateScores,
-  TopTokens,
+import {
+  type Backend,
+  type DeviceAdapter,
+  NOTHING_DRAWN,
+  type OutputRequest,
+  type SequenceInput,
+  type SequenceOutput,
+  type StateScores,
+  type TopTokens,
 } from '../backend.ts';
 import { checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates } from '../check.ts';
 import { drawPlace } from '../draw.ts';
 import { rotaryFrequencies } from '../rotary.ts';
+import { tokensOnly } from '../tokens-only.ts';
 import { type LayerChanges, ReferenceAdapter, UNCHANGED } from './adapter.ts';
 import {
   attentionWeights,
@@ -198,8 +200,7 @@ class ReferenceBackend implements Backend {
     const top = topTokens(logits, Math.min(output.topK, vocabularySize), output.allowed);
     return {
       kind: 'top',
-      ...top,
-      ...(output.tokensOnly && !output.draws ? { logProbabilities: new Float32Array(0) } : {}),
+      ...(output.tokensOnly && !output.draws ? tokensOnly(top) : top),
       ...(output.states ? { states: flat(wanted) } : {}),
       ...attention,
     };
@@ -298,7 +299,8 @@ function picksOf(request: OutputRequest, output: SequenceOutput): number[] {
   const { topK, tokens, logProbabilities } = output;
   return Array.from({ length: request.rows }, (_, row) => {
     const draw = request.draws?.[row];
-    return tokens[row * topK + (draw ? drawPlace(draw, logProbabilities, row * topK, topK) : 0)];
+    const token = tokens[row * topK + (draw ? drawPlace(draw, logProbabilities, row * topK, topK) : 0)];
+    return token === NOTHING_DRAWN ? 0 : token;
   });
 }
 

@@ -172,8 +172,12 @@ void packResults(uint32_t* into, const std::vector<ResultShape>& shapes, const R
       for (size_t row = 0; row < shape.rows; row++) *into++ = drawn[row] < shape.topK ? tokens[row * shape.topK + drawn[row]] : NOTHING_DRAWN;
       drawn += shape.rows;
     } else {
+      uint32_t* const packed = into;
       put(tokens, places);
       if (shape.logProbabilities) put(logProbabilities, places);
+      else
+        for (size_t first = 0; first < places; first += shape.topK)
+          if (std::isnan(logProbabilities[first])) packed[first] = NOTHING_DRAWN;
     }
     tokens += places;
     logProbabilities += places;

@@ -61,7 +61,8 @@ ParsedBatch parseBatch(const uint32_t* words, size_t count, const BatchLimits& l
 // states; then its attention.
 size_t resultWords(const std::vector<ResultShape>& shapes, int hidden);
 
-// A row without a drawable token gets NOTHING_DRAWN as its token.
+// A row without a drawable token gets NOTHING_DRAWN as its token; so does the first token of a row whose log-probabilities are neither wanted nor
+// numbers.
 void packResults(uint32_t* into, const std::vector<ResultShape>& shapes, const Results& results, int hidden);
 
 }  // namespace pie

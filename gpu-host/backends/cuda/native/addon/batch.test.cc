@@ -186,20 +186,22 @@ TEST("results: packed by sequence, drawn tokens replace the top tokens") {
       {2, 3, false, true, false, 2},  // Two draws, and attention of two keys.
       {0, 0, false, false, false, 0},
       {1, 1, false, false, false, 0},
+      {2, 2, false, false, false, 0},  // The first row has no numbers.
   };
   const std::vector<float> states{1, 2, 3, 4};
-  const std::vector<uint32_t> tokens{10, 11, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 30};
+  const std::vector<uint32_t> tokens{10, 11, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 30, 40, 41, 42, 43};
   std::vector<float> logProbabilities(tokens.size());
   for (size_t i = 0; i < tokens.size(); i++) logProbabilities[i] = -float(i);
+  logProbabilities[13] = NAN;
   const std::vector<uint32_t> drawn{2, NOTHING_DRAWN};
   const std::vector<float> attention{0.25f, 0.75f};
   const Results results{states.data(), tokens.data(), logProbabilities.data(), drawn.data(), attention.data(), 0};
-  REQUIRE(resultWords(shapes, hidden) == 6 + 6 + 4 + 2 + 2 + 1);
-  std::vector<uint32_t> packed(21);
+  REQUIRE(resultWords(shapes, hidden) == 6 + 6 + 4 + 2 + 2 + 1 + 4);
+  std::vector<uint32_t> packed(25);
   packResults(packed.data(), shapes, results, hidden);
   std::vector<uint32_t> expected{10, 11, 12, 13, 14, 15};
   for (int i = 0; i < 6; i++) expected.push_back(bitsOf(-float(i)));
   for (int i = 1; i <= 4; i++) expected.push_back(bitsOf(float(i)));
-  for (const uint32_t word : {22u, NOTHING_DRAWN, bitsOf(0.25f), bitsOf(0.75f), 30u}) expected.push_back(word);
+  for (const uint32_t word : {22u, NOTHING_DRAWN, bitsOf(0.25f), bitsOf(0.75f), 30u, NOTHING_DRAWN, 41u, 42u, 43u}) expected.push_back(word);
   CHECK(packed == expected);
 }

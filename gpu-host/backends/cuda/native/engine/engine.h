@@ -121,7 +121,7 @@ struct Batch {
 struct Results {
   const float* states;             // Σ outputRows (of sequences that want states) × hidden
   const uint32_t* tokens;          // Σ outputRows × topK
-  const float* logProbabilities;   // the same; unspecified where not wanted
+  const float* logProbabilities;   // the same, wanted or not
   const uint32_t* drawn;           // Σ draws: index among the row's topK
   const float* attention;          // Σ (of sequences that want it) contextCount + rows; averaged over layers and heads
   float deviceMs;                  // With `timing`: from the start of computing to the last download, over all device steps; else 0.

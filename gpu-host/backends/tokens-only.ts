@@ -1,0 +1,9 @@
+import { NOTHING_DRAWN, type TopTokens } from './backend.ts';
+
+/** The answer to a `tokensOnly` request, from one with probabilities. */
+export function tokensOnly({ topK, tokens, logProbabilities }: TopTokens): TopTokens {
+  const marked = tokens.map((token, i) =>
+    i % topK === 0 && Number.isNaN(logProbabilities[i]) ? NOTHING_DRAWN : token,
+  );
+  return { topK, tokens: marked, logProbabilities: new Float32Array(0) };
+}
