@@ -43,3 +43,8 @@ test('the text before a question to a person stays valid', () => {
   const lost = streamed(start, say('a'), question, start, say('b'), start, say('b'), result);
   assert.deepEqual(lost, { texts: ['data: a\n\n', 'data: b\n\n'], code: 'runtime-lost' });
 });
+
+test('a stream whose events have expired fails before its first frame', () => {
+  assert.deepEqual(streamed(result), { texts: [], code: 'unknown-invocation' });
+  assert.deepEqual(streamed(start, result), { texts: [DONE] });
+});

@@ -32,6 +32,8 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   #messages = 0;
   /** Number of those that an attempt sent before it asked a person: they stay valid. */
   #kept = 0;
+  /** True once an attempt has begun: every invocation with a result has one, but its events may have expired. */
+  #started = false;
   #failure: { readonly error: unknown } | null = null;
   #ready: (() => void) | undefined;
 
@@ -97,9 +99,12 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     } else if ((event === 'gap' && this.#messages > 0) || (event === 'start' && this.#messages > this.#kept)) {
       // A new attempt sends its messages again, and these clients cannot take text back.
       throw new GatewayError('runtime-lost', 'A part of the answer was lost. Discard the text that was streamed.');
+    } else if (event === 'start') {
+      this.#started = true;
     } else if (event === 'result') {
       const refusal = refusalIn(resultIn(data).output);
       if (refusal !== null) throw refusal;
+      if (!this.#started) throw expired();
       this.#frames.push({ text: this.#style.done ? 'data: [DONE]\n\n' : '', last: true });
     } else if (event === 'error') {
       const { code, message, cause } = JSON.parse(data);
@@ -118,6 +123,11 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     return `event: ${type}\n${dataLines(`${head}${number}${rest}`)}\n\n`;
   }
 }
+
+const expired = () =>
+  new GatewayError('unknown-invocation', 'The events of this answer are no longer kept.', {
+    hint: 'Send the request with another `Idempotency-Key` for a new answer.',
+  });
 
 const TYPED = /^\{"type":"([\w.]+)"/;
 const NUMBER = ',"sequence_number":';

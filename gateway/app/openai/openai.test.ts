@@ -4,11 +4,13 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import OpenAI, { APIError, APIUserAbortError, BadRequestError, InternalServerError, RateLimitError } from 'openai';
 import { INVOCATION_QUEUE } from '#scheduler/keys.ts';
+import { openScheduler } from '#scheduler/scheduler.ts';
 import { startWorker } from '../../testing/miniflare.ts';
-import { type Attempt, TestPlatform } from '../../testing/platform.ts';
+import { Attempt, TestPlatform } from '../../testing/platform.ts';
 
 const MAX_WAITING = 3;
 const HEARTBEAT_MS = 40;
+const EXPIRY_DEADLINE_MS = 30_000;
 const REQUEST = { model: 'tiny', messages: [{ role: 'user' as const, content: 'Hi' }] };
 const STREAMED = { ...REQUEST, stream: true as const };
 
@@ -290,6 +292,31 @@ for (const [where, url] of [
       const text = (await (await again).text()).replaceAll(': heartbeat\n\n', '');
       assert.equal(text, 'data: {"n":1}\n\ndata: {"n":2}\n\ndata: [DONE]\n\n');
       assert.equal((await platform.scheduler.invocations.get(attempt.id))?.status, 'succeeded');
+    });
+
+    it('refuse to replay a stream whose events have expired', async () => {
+      const retention = { eventsMs: 1000, resultsMs: 60_000 };
+      const keeping = openScheduler({ connect: platform.redis.connect, retention });
+      try {
+        const key = { 'idempotency-key': crypto.randomUUID() };
+        const asking = raw(STREAMED, key);
+        const { id, epoch } = await platform.attempt(await next('openai-chat'));
+        const attempt = new Attempt(keeping, id, epoch, 1);
+        await attempt.start();
+        await attempt.say(chunk('a'));
+        const first = await asking;
+        await attempt.succeed(null);
+        await first.text();
+        const { store } = keeping;
+        const isKept = () => store.call((redis) => redis.exists(store.keys.events(id)));
+        for (const until = Date.now() + EXPIRY_DEADLINE_MS; (await isKept()) === 1; await sleep(50))
+          assert.ok(Date.now() < until, 'the events are kept');
+        const again = await raw(STREAMED, key);
+        const { error } = (await again.json()) as { error: { code: string } };
+        assert.deepEqual([again.status, error.code], [404, 'unknown-invocation']);
+      } finally {
+        await keeping.close();
+      }
     });
 
     it('refuse a body that is nested too deep', async () => {

@@ -96,6 +96,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
             'malformed-json',
             'unknown-model',
             'unknown-function',
+            'unknown-invocation',
             'body-too-large',
             'unsupported-media-type',
             'too-many-requests',
