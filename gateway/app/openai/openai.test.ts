@@ -11,6 +11,7 @@ import { Attempt, TestPlatform } from '../../testing/platform.ts';
 const MAX_WAITING = 3;
 const HEARTBEAT_MS = 40;
 const EXPIRY_DEADLINE_MS = 30_000;
+const ANSWER_DEADLINE_MS = 30_000;
 const REQUEST = { model: 'tiny', messages: [{ role: 'user' as const, content: 'Hi' }] };
 const STREAMED = { ...REQUEST, stream: true as const };
 
@@ -326,6 +327,14 @@ for (const [where, url] of [
       const { error } = (await response.json()) as { error: { code: string; message: string } };
       assert.deepEqual([response.status, error.code], [400, 'invalid-parameter']);
       assert.match(error.message, /nests lists and objects more than 256 deep/);
+    });
+
+    it('refuse a body whose input passes the limit', async () => {
+      const numbers = `[${Array(830_000).fill('1e20').join()}]`;
+      const body = JSON.stringify({ ...REQUEST, chat_template_kwargs: { a: '*' } }).replace('"*"', numbers);
+      const response = await raw(body, {}, AbortSignal.timeout(ANSWER_DEADLINE_MS));
+      const { error } = (await response.json()) as { error: { code: string } };
+      assert.deepEqual([response.status, error.code], [413, 'body-too-large']);
     });
 
     it('accept the aliases of models', async () => {

@@ -52,7 +52,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     // These clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
     const { id, replayed = false } = await invokeFunction(control, call, functionName, {
       check: (fn) => inputs.check(fn, input),
-      input: JSON.stringify(input),
+      input: textOf(input, settings.limits.inputBytes),
       affinity,
       isFollowed: true,
       ...(key === undefined ? {} : { idempotencyKey: key, join: true }),
@@ -152,6 +152,13 @@ function objectOf(value: unknown): Readonly<Record<string, unknown>> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value))
     return Object.fromEntries(Object.entries(value).filter(([, parameter]) => parameter !== null));
   throw new GatewayError('invalid-parameter', 'The body is not a JSON object.');
+}
+
+/** Writes an input. @throws GatewayError `body-too-large`: some numbers are longer than in the body, 1e20 for one */
+function textOf(input: object, limitBytes: number): string {
+  const text = JSON.stringify(input);
+  if (new TextEncoder().encode(text).byteLength <= limitBytes) return text;
+  throw new GatewayError('body-too-large', `The body has more than ${limitBytes} bytes with its numbers in full.`);
 }
 
 function modelOf({ model }: Readonly<Record<string, unknown>>): string {
