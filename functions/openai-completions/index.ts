@@ -119,8 +119,10 @@ async function complete(input: Input, { ctx, before }: Prepared, firstIndex: num
     );
     const finish = finishOf(generated.reason);
     const ids = returnsIds ? { token_ids: generated.ids } : {};
-    await send({ text: '', index, logprobs: null, finish_reason: finish, ...ids });
-    const logs = shownLogs([...before, ...behind(generated.logs)]);
+    const ending = behind(generated.ending);
+    const last = ending.length > 0 ? shownLogs(ending) : null;
+    await send({ text: '', index, logprobs: last, finish_reason: finish, ...ids });
+    const logs = shownLogs([...before, ...behind(generated.logs), ...ending]);
     return {
       shown: { text: echoed + generated.text, index, logprobs: logs, finish_reason: finish, ...ids },
       tokens: generated.tokens,

@@ -91,7 +91,8 @@ describe('openai-completions', () => {
     const echoed = await client.completions.create({
       ...{ model: STORIES, prompt: `${PROMPT} xylophone quantum`, echo: true, logprobs: 0, max_tokens: 0 },
     });
-    const alike = improbable.choices[0]?.logprobs?.token_logprobs ?? [];
+    // The end of the text has the last log-probability.
+    const alike = improbable.choices[0]?.logprobs?.token_logprobs?.slice(0, -1) ?? [];
     const tail = echoed.choices[0]?.logprobs?.token_logprobs?.slice(-alike.length) ?? [];
     assert.ok(alike.length > 3 && alike.some((logprob) => logprob < -8));
     for (const [i, logprob] of alike.entries()) assert.ok(Math.abs(logprob - (tail[i] ?? 0)) < 1e-3);
@@ -139,6 +140,37 @@ describe('openai-completions', () => {
       assert.equal(await ask({ top_p: 0, ...more }), await ask({ temperature: 0, ...more }));
     // A value that 32 bits cannot represent.
     assert.equal(await ask({ top_p: 1e-50 }), await ask({ temperature: 0 }));
+  });
+
+  it('lists the log-probability of every token that the model chose, also of those without text', async () => {
+    const client = await openAiClient();
+    const prompt = [1, 9038, 2501, 263, 931];
+    const endOfText = 2;
+    const ends = { model: STORIES, prompt, temperature: 0, logprobs: 1, logit_bias: { [endOfText]: 100 } };
+    const ask = async (more: object) => {
+      const { choices } = await client.completions.create({ ...ends, ...more, ...{ return_token_ids: true } });
+      return choices[0] as OpenAI.CompletionChoice & { readonly token_ids: readonly number[] };
+    };
+    const given = await ask({ prompt: [...prompt, endOfText], echo: true, max_tokens: 0 });
+    // Evaluation harnesses let the model generate one token, and drop it.
+    const scored = await ask({ echo: true, max_tokens: 1 });
+    assert.deepEqual([scored.finish_reason, scored.logprobs?.tokens], ['stop', given.logprobs?.tokens]);
+    assert.equal(scored.logprobs?.text_offset?.at(-1), scored.text.length);
+    const [mine = [], theirs = []] = [scored, given].map(({ logprobs }) => logprobs?.token_logprobs?.slice(1));
+    assert.equal(mine.length, prompt.length);
+    for (const [i, logprob] of mine.entries())
+      assert.ok(Math.abs(logprob - (theirs[i] ?? 1)) < 1e-3, `${i}: ${logprob}, ${theirs[i]}`);
+
+    for (const more of [{}, { ignore_eos: true }, { stop: ['never'] }]) {
+      const { logprobs, token_ids } = await ask({ max_tokens: 3, ...more });
+      const streamed: (readonly string[])[] = [];
+      const request = { ...ends, max_tokens: 3, ...more };
+      for await (const chunk of await client.completions.create({ ...request, stream: true }))
+        streamed.push(chunk.choices[0]?.logprobs?.tokens ?? []);
+      assert.deepEqual([...new Set(token_ids)], [endOfText]);
+      assert.equal(logprobs?.tokens?.length, token_ids.length);
+      assert.deepEqual(streamed.flat(), logprobs?.tokens);
+    }
   });
 
   it('keeps the most probable alternative of those with one text', async () => {

@@ -29,10 +29,13 @@ export interface Piece {
 export interface Generated {
   readonly text: string;
   readonly reason: FinishReason;
-  /** Log entries of the text's tokens, without the tokens of a final stop string. */
+  /** Log entries of the generated tokens, without those of a final stop string and without a final stop token. */
   readonly logs: readonly PlacedLog[];
+  /** The log entry of a final stop token, behind the text. */
+  readonly ending: readonly PlacedLog[];
+  /** Number of generated tokens, without those of a final stop string and without a final stop token. */
   readonly tokens: number;
-  /** The ids of these tokens. */
+  /** The ids of these tokens, then that of a final stop token. */
   readonly ids: readonly number[];
   /** The stop string or token that ended the generation, if one did. */
   readonly stoppedBy: string | number | undefined;
@@ -78,8 +81,13 @@ export async function generate(
     if (!cut) throw error;
     reason = 'context-length';
   }
+  // The last tokens may have no text, such as special tokens.
+  if (told < placed.length) await emit({ text: '', logs: placed.slice(told) });
   const { text, tokens, stoppedBy } = generation;
-  return { text, reason, logs: placed.slice(0, told), tokens: tokens.length, ids: tokens, stoppedBy };
+  const stopTokens = typeof stoppedBy === 'number' ? [stoppedBy] : [];
+  const ending = logs?.slice(0, stopTokens.length).map((log) => ({ ...log, at: text.length, adds: '' })) ?? [];
+  const ids = [...tokens, ...stopTokens];
+  return { text, reason, logs: placed, ending, tokens: tokens.length, ids, stoppedBy };
 }
 
 /** The frame of messages that carry a piece of text each, behind `opening`. `message` makes the whole message for a given text. */
