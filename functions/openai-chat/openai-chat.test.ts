@@ -269,6 +269,19 @@ describe('openai-chat', () => {
     assert.equal(text, JSON.stringify(Person.parse(JSON.parse(text))));
   });
 
+  it('reads the refusals of earlier turns', async () => {
+    const client = await openAiClient();
+    const ask = async (content: string | OpenAI.ChatCompletionContentPartRefusal[]) => {
+      const said = { role: 'assistant' as const, content };
+      const messages = [...QUESTION, said, { role: 'user' as const, content: 'And of Spain?' }];
+      const { choices, usage } = await client.chat.completions.create({
+        ...{ model: CHAT, messages, temperature: 0, max_tokens: 8 },
+      });
+      return [choices[0]?.message.content, usage?.prompt_tokens];
+    };
+    assert.deepEqual(await ask([{ type: 'refusal', refusal: 'I cannot say.' }]), await ask('I cannot say.'));
+  });
+
   it('cancels its invocation when the client leaves', async () => {
     const client = await openAiClient();
     const inferlets = async () => (await countersOf(CHAT)).inferlets;

@@ -176,6 +176,20 @@ describe('openai-responses', () => {
     assert.equal(usage?.input_tokens, expected?.prompt_tokens);
   });
 
+  it('reads the refusals of earlier turns', async () => {
+    const client = await openAiClient();
+    const ask = async (said: OpenAI.Responses.ResponseInputItem) => {
+      const input = [{ role: 'user' as const, content: QUESTION }, said, { role: 'user' as const, content: 'Why?' }];
+      const { output_text, usage } = await client.responses.create({
+        ...{ model: CHAT, input, temperature: 0, max_output_tokens: 8 },
+      });
+      return [output_text, usage?.input_tokens];
+    };
+    const content = [{ type: 'refusal' as const, refusal: 'I cannot say.' }];
+    const refused = await ask({ type: 'message', id: 'msg_1', role: 'assistant', status: 'completed', content });
+    assert.deepEqual(refused, await ask({ role: 'assistant', content: 'I cannot say.' }));
+  });
+
   it('writes JSON that fits the schema, and reports log-probabilities on request', async () => {
     const client = await openAiClient();
     const schema = {

@@ -5,6 +5,8 @@ import { RequestError } from './request.ts';
 export interface ContentPart {
   readonly type: string;
   readonly text?: string;
+  /** The text of a refusal. */
+  readonly refusal?: string;
 }
 
 const TEXT_PARTS: readonly string[] = ['text', 'input_text', 'output_text', 'refusal'];
@@ -13,8 +15,9 @@ const TEXT_PARTS: readonly string[] = ['text', 'input_text', 'output_text', 'ref
 export function textOf(content: string | readonly ContentPart[] | null | undefined, at: string): string {
   if (typeof content === 'string') return content;
   return (content ?? [])
-    .map(({ type, text }, i) => {
-      if (TEXT_PARTS.includes(type) && typeof text === 'string') return text;
+    .map(({ type, text, refusal }, i) => {
+      const said = type === 'refusal' ? refusal : text;
+      if (TEXT_PARTS.includes(type) && typeof said === 'string') return said;
       throw new RequestError(`Only text is understood here, not "${type}".`, `${at}[${i}].type`);
     })
     .join('');
