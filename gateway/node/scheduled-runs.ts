@@ -1,4 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto';
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { LastTime, Schedule } from '#scheduler/schedules/types.ts';
 import type { Call, ControlPlane } from '../app/control.ts';
@@ -23,7 +24,7 @@ export function scheduledRuns(
         throw new GatewayError('tenant-suspended', `The tenant "${tenant}" is suspended.`);
       const invoked = await control.invoke(callOf(tenant), {
         function: { name: fn, ...(reference !== '' && { version: reference }) },
-        check: (version) => inputs.check(version, JSON.parse(input)),
+        check: (version) => inputs.check(version, jsonValue(input)),
         ...{ input, idempotencyKey, join: true, schedule: name },
       });
       if (invoked === null) throw new GatewayError('unknown-function', `There is no ${fn}@${reference || 'live'}.`);

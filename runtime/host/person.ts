@@ -1,5 +1,6 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { checkInputSchema } from '#scheduler/functions/input-schema.ts';
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
 import type { Question, Resumption } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
@@ -32,7 +33,7 @@ function checked({ text, schema, timeoutSeconds, state }: Question): AskedQuesti
   if (schema.length > MAX_SCHEMA) return `the schema has ${schema.length} characters; ${MAX_SCHEMA} is the limit`;
   let parsed: unknown;
   try {
-    parsed = JSON.parse(schema);
+    parsed = jsonValue(schema);
   } catch {
     return 'the schema is not JSON';
   }

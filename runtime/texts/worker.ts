@@ -3,6 +3,7 @@ import { type EncoderShape, type EncoderTokenizer, loadEncoderTokenizer } from '
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { InputChecker } from '#scheduler/functions/input-check.ts';
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { serve } from '../workers/serve.ts';
 import { parseJson } from './json.ts';
 import type { EncodedTexts, TextJob, TextValue } from './messages.ts';
@@ -113,7 +114,7 @@ function judged<T>(make: () => T): Outcome<T> {
 
 /** @throws an error whose message is for the inferlet */
 function parseVariables(text: string): Record<string, unknown> {
-  const value: unknown = JSON.parse(text);
+  const value = jsonValue(text);
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value };
   throw new TypeError('the variables of a chat template must be a JSON object');
 }

@@ -1,5 +1,7 @@
 import { StoreError } from '../store/errors.ts';
 import type { AliasState, Share } from './aliases.ts';
+import type { JsonSchema } from './input-schema.ts';
+import { jsonValue } from './schema/json-value.ts';
 import type { FunctionVersion } from './types.ts';
 
 /** JSON text of an alias's state without its revision, which the scripts add. */
@@ -45,7 +47,7 @@ export function parseVersion(text: string): FunctionVersion {
   const { input, ...version } = parseRecord(text);
   // Records of earlier releases have the schema in the manifest.
   if (input === undefined) return version;
-  return { ...version, manifest: { ...version.manifest, input: JSON.parse(input) } };
+  return { ...version, manifest: { ...version.manifest, input: jsonValue(input) as JsonSchema } };
 }
 
 /** A version without its input schema. */

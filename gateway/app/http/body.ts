@@ -1,3 +1,4 @@
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import type { Body } from './bodies.ts';
 import { assertShape } from './json-shape.ts';
@@ -22,7 +23,7 @@ export function parseJson(bytes: Uint8Array, what: string): { text: string; valu
   assertShape(bytes, what);
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-    return { text, value: JSON.parse(text) };
+    return { text, value: jsonValue(text) };
   } catch (cause) {
     throw new GatewayError(
       'malformed-json',

@@ -20,3 +20,8 @@ describe('exactJson', () => {
     assert.throws(() => exactJson('{"a":01}'), SyntaxError);
   });
 });
+
+it('keeps the keys of a text whose predecessor had others in their place', () => {
+  JSON.parse('{"type":1,"\\\\":1}');
+  assert.equal(JSON.stringify(exactJson('{"type":1,"\\u00e9":1e2}')), '{"type":1,"é":1e2}');
+});

@@ -1,3 +1,5 @@
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
+
 /** Source text access of ECMAScript's JSON, which TypeScript's library does not declare. */
 const { rawJSON, isRawJSON } = JSON as typeof JSON & {
   readonly rawJSON: (text: string) => unknown;
@@ -11,8 +13,7 @@ const { rawJSON, isRawJSON } = JSON as typeof JSON & {
  * @throws SyntaxError
  */
 export function exactJson(text: string): unknown {
-  return JSON.parse(text, (_key, value: unknown, context?: { readonly source?: string }) => {
-    const source = context?.source;
+  return jsonValue(text, (value, source) => {
     return typeof value === 'number' && source !== undefined && source !== String(value) ? rawJSON(source) : value;
   });
 }
@@ -23,8 +24,8 @@ export const isRawNumber = (value: unknown): boolean => isRawJSON(value);
 /** True when `JSON.parse` rounds an integer of this JSON. */
 export function roundsIntegers(text: string): boolean {
   let rounds = false;
-  JSON.parse(text, (_key, value: unknown, context?: { readonly source?: string }) => {
-    if (typeof value === 'number') rounds ||= isRounded(context?.source ?? '');
+  jsonValue(text, (value, source) => {
+    if (typeof value === 'number') rounds ||= isRounded(source ?? '');
     return value;
   });
   return rounds;

@@ -1,3 +1,4 @@
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { partsOf } from '#scheduler/invocations/result-event.ts';
 
 /** JSON that the gateway passes on unparsed. A tenant's output of 4 MiB takes up to a second to parse, and may be nested to any depth. */
@@ -10,7 +11,7 @@ export class JsonText {
   }
 
   get value(): unknown {
-    return JSON.parse(this.text);
+    return jsonValue(this.text);
   }
 }
 

@@ -1,6 +1,7 @@
 import type { JsonSchema } from '#scheduler/functions/input-schema.ts';
 import { StepsExhausted, TooDeepError } from '#scheduler/functions/schema/budget.ts';
 import { pointerTo } from '#scheduler/functions/schema/fault.ts';
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { PatternError } from '#scheduler/functions/schema/pattern-syntax.ts';
 import { SchemaError } from '#scheduler/functions/schema/references.ts';
 import { SchemaValidator } from '#scheduler/functions/schema/validator.ts';
@@ -39,7 +40,7 @@ export function checkOf(root: unknown, open: readonly OpenKeyword[]): Check {
 function faultOf(validator: SchemaValidator, text: string, named: string): string | null {
   const advice = `the grammar leaves ${named} open, to be checked at the end; ask again, or write a stricter schema`;
   try {
-    const fault = validator.check(JSON.parse(text));
+    const fault = validator.check(jsonValue(text));
     return fault && `the value at "${pointerTo(fault.place)}" does not fit the schema: ${fault.message} (${advice})`;
   } catch (error) {
     if (!(error instanceof StepsExhausted || error instanceof TooDeepError)) throw error;

@@ -1,3 +1,4 @@
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { invalid, tooLarge } from './error.ts';
 import { choice, type Expression, type Grammar, NEVER, RuleSet } from './expression.ts';
 import { BOOLEAN, JsonRules, literal, NULL } from './json.ts';
@@ -46,7 +47,7 @@ export function jsonGrammar(): Grammar {
 export function jsonSchemaGrammar(source: string): Grammar {
   let root: unknown;
   try {
-    root = JSON.parse(source);
+    root = jsonValue(source);
   } catch (error) {
     throw invalid(`JSON schema: it is not JSON: ${error instanceof Error ? error.message : String(error)}`);
   }

@@ -1,3 +1,4 @@
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { isRounded } from '../../http/exact-json.ts';
 import { assertShape } from '../../http/json-shape.ts';
 
@@ -104,7 +105,7 @@ function parsedValue({ name, kind }: Field, text: string, parse: typeof parsedJs
 /** The value of JSON text. Throws `SyntaxError`, and `invalid-input` for a shape out of bounds. */
 export function parsedJson(text: string): unknown {
   assertShape(new TextEncoder().encode(text), 'The JSON');
-  return JSON.parse(text);
+  return jsonValue(text);
 }
 
 /** The texts with which a filled form yields `input`; null when no texts do, so that the input is edited as JSON. */

@@ -1,3 +1,4 @@
+import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import type { FunctionVersion, HeldInvocation } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { exactJson, roundsIntegers } from '../../http/exact-json.ts';
@@ -145,7 +146,7 @@ async function filledFor(visit: Visit, { manifest }: FunctionVersion): Promise<F
   const input = written === null ? exampleOf(manifest.input) : exactJson(written);
   const fields = visit.url.searchParams.get('as') === 'json' ? null : fieldsOf(manifest.input);
   if (input === undefined && fields !== null) return { mode: 'form', texts: {} };
-  const plain = written === null ? input : JSON.parse(written);
+  const plain = written === null ? input : jsonValue(written);
   const texts = fields === null || (written !== null && roundsIntegers(written)) ? null : textsOf(fields, plain);
   return texts === null ? { mode: 'json', texts: { json: jsonText(input ?? {}) } } : { mode: 'form', texts };
 }
