@@ -115,7 +115,9 @@ export async function schemaConstraint(
   try {
     await settle(compiled.ready());
   } catch (error) {
-    if (!(error instanceof InferletError) || !isRequestFault(error.code)) throw error;
+    if (!(error instanceof InferletError)) throw error;
+    // A schema may take too much time or memory to compile.
+    if (!isRequestFault(error.code) && error.code !== 'limit-exceeded') throw error;
     throw new RequestError(`No grammar can keep ${what}: ${error.message}`, param);
   } finally {
     compiled.drop();

@@ -1,6 +1,10 @@
 /** Names of tokens that end a turn, whatever end token a model's files state; llama.cpp uses these names, too. */
 export const END_NAMES = ['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<|end|>', '<|endoftext|>', '<|end_of_text|>'];
-export const BEGIN_NAME = '<|im_start|>';
+/** Names of other tokens that mark turns, of the formats ChatML, Llama 3, Gemma and Zephyr. */
+export const TURN_NAMES = [
+  ...['<|im_start|>', '<|start_header_id|>', '<|end_header_id|>', '<start_of_turn>', '<end_of_turn>'],
+  ...['<|system|>', '<|user|>', '<|assistant|>'],
+];
 
 interface AddedToken {
   readonly id: number;
@@ -18,7 +22,7 @@ export function withControlTokens<T extends AddedToken>(
   added: readonly T[],
   control: ReadonlySet<number | string | null | undefined>,
 ): T[] {
-  const names: ReadonlySet<string> = new Set([...END_NAMES, BEGIN_NAME]);
+  const names: ReadonlySet<string> = new Set([...END_NAMES, ...TURN_NAMES]);
   return added.map((token) => {
     const { id, content, special } = token;
     return { ...token, special: special || control.has(id) || control.has(content) || names.has(content) };

@@ -328,7 +328,7 @@ export class Records {
     throw new IndexError('limit-exceeded', text);
   }
 
-  /** Cuts a long log, which commits alone do not while reads are open. A failure refuses the write that follows. */
+  /** Cuts a long log, which commits alone do not while reads are open. When that fails, the write that follows is not made. */
   #boundLog(): void {
     const log = `${this.#db.location()}-wal`;
     if (this.#cursors.isEmpty || (statSync(log, { throwIfNoEntry: false })?.size ?? 0) <= LOG_BYTES) return;

@@ -213,7 +213,7 @@ export class VectorIndex {
 
   /**
    * Writes the graph to its file, unless the file is current or the graph incomplete; an empty graph loses its file. `run` executes the parts
-   * that keep the thread busy. A save that fails leaves the earlier file alone.
+   * that keep the thread busy. A save that fails leaves no file that the records do not name.
    */
   async save(run: <T>(work: Pieces<T>) => Promise<T> = runToEnd): Promise<void> {
     try {

@@ -10,7 +10,10 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';
 
-/** Covers a build of 150 s on a busy machine and a wait behind others. `fetch` of Node waits 300 s for an answer. */
+/**
+ * Covers a build of 150 s on a busy machine, the examination of its artifact and a wait behind others. With the transfer of the component, the
+ * gateway must answer the client within the 300 s for which Node's `fetch` waits.
+ */
 const BUILD_DEADLINE_MS = 240_000;
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s. */
 const RUNTIME_GRACE_MS = 10_000;

@@ -9,7 +9,7 @@ const UNUSED_BLOB_MS = 15 * 60_000;
 /** Maximum bytes of a component. */
 export const MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
 /** Transferring a component of that size takes seconds on a busy machine. */
-const BLOB_DEADLINE_MS = 60_000;
+const BLOB_DEADLINE_MS = 45_000;
 
 const SCRIPTS = {
   put: loadScript(new URL('./scripts/put-blob.lua', import.meta.url)),

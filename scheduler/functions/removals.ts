@@ -59,7 +59,7 @@ export class Removals {
   /**
    * Removes a function with all versions; `now` cancels its invocations. Returns the draining versions; null without a function.
    *
-   * @param onRemoved called once no new invocation can run the function. The cancels and deletions follow, which may take long, or fail and be
+   * @param onRemoved called as soon as no new invocation can run the function, or the version. The cancels and deletions follow, which may take long, or fail and be
    *   left to the reaper.
    */
   async removeFunction(

@@ -163,6 +163,15 @@ export class Quotas {
     return corrected === -1 ? null : Number(corrected);
   }
 
+  /** Corrects the accounts of all tenants of a platform that has just been restored. */
+  async repairRestored(): Promise<void> {
+    const rounds = async () =>
+      Number(await this.#store.call((redis) => redis.hget(this.#store.keys.accountRepairs, 'round')));
+    const before = await rounds();
+    do await this.repairAccounts(0);
+    while ((await rounds()) === before);
+  }
+
   async #used(tenant: string, fn: string | null, now: number): Promise<Used> {
     const [windows, held] = await Promise.all([this.#windows(tenant, fn, now), this.#holdings(tenant, fn, now)]);
     return { windows, held };

@@ -364,7 +364,8 @@ declare module 'pie:inferlet/forward@0.1.0' {
    * Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
    * i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
    * first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
-   * An embed counts as one token when it is written, for one computation. Each further one counts again, and so does that of a state.
+   * Embedding a token or an image counts its embeds, and pays for as many computations. Each further computation counts one token, also of
+   * a state or a copy.
    * Without a mask, an input sees its own key and all keys at smaller positions.
    */
   export function forward(queue: Queue, inPages: Uint32Array | readonly number[], inEmbeds: Uint32Array | readonly number[], outPages: Uint32Array | readonly number[], outEmbeds: Uint32Array | readonly number[], mask?: Mask | null | undefined): void;
@@ -496,7 +497,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
     readonly text: string;
     /** The unsent end of the text: it may be the beginning of a stop string. */
     readonly held: string;
-    /** The stop string that ended the run. Tokens after it are discarded, and those decoded since the call of `pipe` are not charged. */
+    /** The stop string that ended the run. The platform discards the tokens after it, and charges those that it decoded before the call of `pipe`. */
     readonly stop: string | null;
     /** Unset after a stop string, and when an error ended the run: the next call reports the error. */
     readonly finished: FinishReason | null;
@@ -514,7 +515,7 @@ declare module 'pie:inferlet/fused@0.1.0' {
     pipe(request: PipeRequest): Future<Outcome<Piped>>;
     /**
      * Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
-     * and not read are charged, except after a stop string of `pipe`.
+     * and not read are charged, except after a stop string of `pipe`, where only those decoded before the call of `pipe` are.
      */
     stop(): void;
     drop(): void;
@@ -615,7 +616,10 @@ declare module 'pie:inferlet/grammar@0.1.0' {
   export class Compiled implements Handle {
     /** Starts compiling. `ready` and the matchers report failures. */
     constructor(model: string, source: Source);
-    /** `invalid-argument` when the grammar does not compile, `limit-exceeded` when compiling takes too long. */
+    /**
+     * `invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the
+     * tenant's share of memory is full, `unavailable` when no worker is free. Each call has the outcome of the first one.
+     */
     ready(): Future<Outcome<undefined>>;
     drop(): void;
     [Symbol.dispose](): void;

@@ -212,7 +212,7 @@ export interface Piped {
   readonly text: string;
   /** The unsent end of the text: it may be the beginning of a stop string. */
   readonly held: string;
-  /** The stop string that ended the run. Tokens after it are discarded, and those decoded since the call of `pipe` are not charged. */
+  /** The stop string that ended the run. The platform discards the tokens after it, and charges those that it decoded before the call of `pipe`. */
   readonly stop?: string | undefined;
   /** Unset after a stop string, and when an error ended the run: the next call reports the error. */
   readonly finished?: FinishReason | undefined;
@@ -229,7 +229,7 @@ export interface Run extends Partial<Disposable> {
   pipe(request: PipeRequest): Promise<Outcome<Piped, HandlerError>>;
   /**
    * Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
-   * and not read are charged, except after a stop string of `pipe`.
+   * and not read are charged, except after a stop string of `pipe`, where only those decoded before the call of `pipe` are.
    */
   stop(): void;
 }
@@ -270,7 +270,10 @@ export interface MatchStatus {
 
 /** A grammar that is compiled for the vocabulary of one model. */
 export interface Compiled extends Partial<Disposable> {
-  /** `invalid-argument` when the grammar does not compile, `limit-exceeded` when compiling takes too long. */
+  /**
+   * `invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the
+   * tenant's share of memory is full, `unavailable` when no worker is free. Each call has the outcome of the first one.
+   */
   ready(): Promise<Outcome<undefined, HandlerError>>;
 }
 
@@ -785,7 +788,8 @@ export interface ForwardHost {
    * Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
    * i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
    * first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
-   * An embed counts as one token when it is written, for one computation. Each further one counts again, and so does that of a state.
+   * Embedding a token or an image counts its embeds, and pays for as many computations. Each further computation counts one token, also of
+   * a state or a copy.
    * Without a mask, an input sees its own key and all keys at smaller positions.
    */
   forward(queue: Queue, inPages: Uint32Array, inEmbeds: Uint32Array, outPages: Uint32Array, outEmbeds: Uint32Array, mask: Mask | undefined): void;

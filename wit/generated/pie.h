@@ -751,7 +751,8 @@ PIE_IMPORT("pie:inferlet/forward@0.1.0", "forward") void pie_raw_forward(int32_t
 /* Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
  * i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
  * first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
- * An embed counts as one token when it is written, for one computation. Each further one counts again, and so does that of a state.
+ * Embedding a token or an image counts its embeds, and pays for as many computations. Each further computation counts one token, also of
+ * a state or a copy.
  * Without a mask, an input sees its own key and all keys at smaller positions. */
 static inline void pie_forward(pie_queue queue, pie_list_u32 in_pages, pie_list_u32 in_embeds, pie_list_u32 out_pages, pie_list_u32 out_embeds, const pie_forward_mask *mask) {
   pie_raw_forward(queue.handle, (int32_t)in_pages.data, (int32_t)in_pages.length, (int32_t)in_embeds.data, (int32_t)in_embeds.length, (int32_t)out_pages.data, (int32_t)out_pages.length, (int32_t)out_embeds.data, (int32_t)out_embeds.length, mask != 0, mask ? (int32_t)(*mask).runs.data : 0, mask ? (int32_t)(*mask).runs.length : 0, mask ? (int32_t)(*mask).row_lengths.data : 0, mask ? (int32_t)(*mask).row_lengths.length : 0);
@@ -948,7 +949,7 @@ typedef struct {
   pie_string text;
   /* The unsent end of the text: it may be the beginning of a stop string. */
   pie_string held;
-  /* The stop string that ended the run. Tokens after it are discarded, and those decoded since the call of `pipe` are not charged. */
+  /* The stop string that ended the run. The platform discards the tokens after it, and charges those that it decoded before the call of `pipe`. */
   pie_option_string stop;
   /* Unset after a stop string, and when an error ended the run: the next call reports the error. */
   pie_option_fused_finish_reason finished;
@@ -999,7 +1000,7 @@ static inline pie_fused_run_pipe_future pie_fused_run_pipe(pie_fused_run self, c
 
 PIE_IMPORT("pie:inferlet/fused@0.1.0", "[method]run.stop") void pie_raw_fused_run_stop(int32_t);
 /* Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
- * and not read are charged, except after a stop string of `pipe`. */
+ * and not read are charged, except after a stop string of `pipe`, where only those decoded before the call of `pipe` are. */
 static inline void pie_fused_run_stop(pie_fused_run self) {
   pie_raw_fused_run_stop(self.handle);
 }
@@ -1164,7 +1165,8 @@ static inline pie_result pie_grammar_compiled_ready_wait(pie_grammar_compiled_re
   return result;
 }
 static inline void pie_grammar_compiled_ready_forget(pie_grammar_compiled_ready_future future) { pie_raw_grammar_compiled_ready_forget(future.handle); }
-/* `invalid-argument` when the grammar does not compile, `limit-exceeded` when compiling takes too long. */
+/* `invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the
+ * tenant's share of memory is full, `unavailable` when no worker is free. Each call has the outcome of the first one. */
 static inline pie_grammar_compiled_ready_future pie_grammar_compiled_ready(pie_grammar_compiled self) {
   return (pie_grammar_compiled_ready_future){pie_raw_grammar_compiled_ready(self.handle)};
 }

@@ -1482,7 +1482,8 @@ pub mod forward {
     /// Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the
     /// i-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read
     /// first. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.
-    /// An embed counts as one token when it is written, for one computation. Each further one counts again, and so does that of a state.
+    /// Embedding a token or an image counts its embeds, and pays for as many computations. Each further computation counts one token, also of
+    /// a state or a copy.
     /// Without a mask, an input sees its own key and all keys at smaller positions.
     #[inline]
     pub fn forward(queue: &crate::queue::Queue, in_pages: &[u32], in_embeds: &[u32], out_pages: &[u32], out_embeds: &[u32], mask: Option<&crate::forward::Mask>) {
@@ -1915,7 +1916,7 @@ pub mod fused {
         pub text: String,
         /// The unsent end of the text: it may be the beginning of a stop string.
         pub held: String,
-        /// The stop string that ended the run. Tokens after it are discarded, and those decoded since the call of `pipe` are not charged.
+        /// The stop string that ended the run. The platform discards the tokens after it, and charges those that it decoded before the call of `pipe`.
         pub stop: Option<String>,
         /// Unset after a stop string, and when an error ended the run: the next call reports the error.
         pub finished: Option<crate::fused::FinishReason>,
@@ -1992,7 +1993,7 @@ pub mod fused {
         }
 
         /// Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then
-        /// and not read are charged, except after a stop string of `pipe`.
+        /// and not read are charged, except after a stop string of `pipe`, where only those decoded before the call of `pipe` are.
         #[inline]
         pub fn stop(&self) {
             #[link(wasm_import_module = "pie:inferlet/fused@0.1.0")]
@@ -2378,7 +2379,8 @@ pub mod grammar {
             unsafe { crate::grammar::Compiled::from_handle(call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i32(4))) }
         }
 
-        /// `invalid-argument` when the grammar does not compile, `limit-exceeded` when compiling takes too long.
+        /// `invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the
+        /// tenant's share of memory is full, `unavailable` when no worker is free. Each call has the outcome of the first one.
         #[inline]
         pub fn ready(&self) -> crate::Pending<Result<(), crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/grammar@0.1.0")]

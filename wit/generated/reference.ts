@@ -873,7 +873,7 @@ export const reference: ContractReference = {
     {
      "name": "forward",
      "signature": "forward: func(queue: borrow<queue>, in-pages: list<u32>, in-embeds: list<u32>, out-pages: list<u32>, out-embeds: list<u32>, mask: option<mask>)",
-     "docs": "Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the\ni-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read\nfirst. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.\nAn embed counts as one token when it is written, for one computation. Each further one counts again, and so does that of a state.\nWithout a mask, an input sees its own key and all keys at smaller positions.",
+     "docs": "Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the\ni-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read\nfirst. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.\nEmbedding a token or an image counts its embeds, and pays for as many computations. Each further computation counts one token, also of\na state or a copy.\nWithout a mask, an input sees its own key and all keys at smaller positions.",
      "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -1238,7 +1238,7 @@ export const reference: ContractReference = {
       {
        "name": "stop",
        "type": "option<string>",
-       "docs": "The stop string that ended the run. Tokens after it are discarded, and those decoded since the call of `pipe` are not charged."
+       "docs": "The stop string that ended the run. The platform discards the tokens after it, and charges those that it decoded before the call of `pipe`."
       },
       {
        "name": "finished",
@@ -1294,7 +1294,7 @@ export const reference: ContractReference = {
     {
      "name": "run.stop",
      "signature": "stop: func()",
-     "docs": "Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then\nand not read are charged, except after a stop string of `pipe`.",
+     "docs": "Stops the run. Tokens that are already decoded are still returned. Dropping the resource stops the run, too: tokens decoded by then\nand not read are charged, except after a stop string of `pipe`, where only those decoded before the call of `pipe` are.",
      "cost": "Issued without waiting.",
      "errors": [],
      "errorsTitle": "Later calls report",
@@ -1556,11 +1556,12 @@ export const reference: ContractReference = {
     {
      "name": "compiled.ready",
      "signature": "ready: func() -> future<result<_, error>>",
-     "docs": "`invalid-argument` when the grammar does not compile, `limit-exceeded` when compiling takes too long.",
+     "docs": "`invalid-argument` when the grammar does not compile or is too large, `limit-exceeded` when compiling takes too much time or memory, or the\ntenant's share of memory is full, `unavailable` when no worker is free. Each call has the outcome of the first one.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument",
-      "limit-exceeded"
+      "limit-exceeded",
+      "unavailable"
      ],
      "errorsTitle": "Errors",
      "c": "pie_grammar_compiled_ready"

@@ -143,8 +143,10 @@ export function parseArguments(text: string, names: readonly string[]): Record<s
   return entries.reduce(intoObject, {});
 }
 
-/** Characters after which a value or a key may begin. */
-const BEFORE_VALUE = '([{,:=';
+/** The end of a text behind which a single quote opens a string, with Python's prefixes. Elsewhere it is an apostrophe, which has no counterpart. */
+const BEFORE_STRING = /[([{,:=+]\s*[rbfu]{0,2}$/i;
+/** Characters that this pattern may see. */
+const SEEN = 100;
 
 /**
  * Looks for the end of the bracket at `start` in a text that grows from call to call: the index after the closing bracket, or −1 while the
@@ -154,8 +156,6 @@ export function closingBracket(start: number): (text: string) => number {
   let at = start;
   let depth = 0;
   let quote = '';
-  /** The last character outside of strings other than a space. */
-  let last = '';
   return (text) => {
     for (; at < text.length; at++) {
       const character = text[at] as string;
@@ -164,11 +164,10 @@ export function closingBracket(start: number): (text: string) => number {
         else if (character === quote) quote = '';
         continue;
       }
-      // Elsewhere, a single quote is an apostrophe, which has no counterpart.
-      if (character === '"' || (character === "'" && BEFORE_VALUE.includes(last))) quote = character;
+      if (character === '"' || (character === "'" && BEFORE_STRING.test(text.slice(Math.max(start, at - SEEN), at))))
+        quote = character;
       else if ('([{'.includes(character)) depth++;
       else if (')]}'.includes(character) && --depth === 0) return at + 1;
-      if (!/\s/.test(character)) last = character;
     }
     return -1;
   };

@@ -149,6 +149,11 @@ describe('the parser of calls', () => {
       calls.map(({ arguments: args, fault }) => fault ?? args),
       ['no value at "Rome\'s, I mean"', { city: "St. John's (", days: 2 }],
     );
+    const prefixed = new ToolCallParser([weather], 'signature').push("weather(city=r'\\(') weather(city='Rome')");
+    assert.deepEqual(
+      prefixed.map(({ fault }) => fault === undefined),
+      [false, true],
+    );
   });
 
   it('finds the same calls in any text, whole or in pieces', () => {

@@ -32,7 +32,7 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   #messages = 0;
   /** Number of those that an attempt sent before it asked a person: they stay valid. */
   #kept = 0;
-  /** True once an attempt has begun: every invocation with a result has one, but its events may have expired. */
+  /** True once an attempt has begun. Without it, the first events of the invocation have expired, or were cut from a full log. */
   #started = false;
   #failure: { readonly error: unknown } | null = null;
   #ready: (() => void) | undefined;
@@ -92,6 +92,7 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     if (event === 'message') {
       const { text } = JSON.parse(data) as { text?: string };
       if (text === undefined) return;
+      if (!this.#started) throw expired();
       this.#frames.push({ text: this.#frameOf(text), last: false });
       this.#messages++;
     } else if (event === 'question') {

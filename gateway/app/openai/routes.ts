@@ -154,11 +154,11 @@ function objectOf(value: unknown): Readonly<Record<string, unknown>> {
   throw new GatewayError('invalid-parameter', 'The body is not a JSON object.');
 }
 
-/** Writes an input. @throws GatewayError `body-too-large`: some numbers are longer than in the body, 1e20 for one */
+/** Writes an input. @throws GatewayError `body-too-large`: the input may be longer than the body, for example by the digits of 1e20 */
 function textOf(input: object, limitBytes: number): string {
   const text = JSON.stringify(input);
   if (new TextEncoder().encode(text).byteLength <= limitBytes) return text;
-  throw new GatewayError('body-too-large', `The body has more than ${limitBytes} bytes with its numbers in full.`);
+  throw new GatewayError('body-too-large', `The input has more than ${limitBytes} bytes once it is written anew.`);
 }
 
 function modelOf({ model }: Readonly<Record<string, unknown>>): string {

@@ -119,7 +119,9 @@ describe('a backup', () => {
     const { records, files } = await restoreInto('new', { force: true });
     assert.deepEqual([records, files], [Object.keys(expected).length, 2]);
     // The restored indexes lie in the home of this machine: no runtime of another one may begin indexes first.
-    assert.deepEqual(await contents(to), { ...expected, 'pie:index-owner': Buffer.from('east') });
+    const isCounted = (key: string) => /^pie:account(-repairs|:[^:]+:redis)$/.test(key);
+    const given = await contents(to, (key) => !isCounted(key));
+    assert.deepEqual(given, { ...expected, 'pie:index-owner': Buffer.from('east') });
     assert.equal(await to.pexpiretime('pie:store:acme:usage'), FAR_MS);
     const [old, made] = ['old', 'new'].map((home) => readFileSync(path.join(directory, home, KV_FILE)));
     assert.deepEqual(made, old);
@@ -365,7 +367,6 @@ describe('a backup', () => {
     await restoreInto('counting', { force: true });
     const restored = open(target);
     const { quotas, store } = restored;
-    await quotas.repairAccounts(0);
     const used = (await quotas.status(tenant)).find(({ quota }) => quota === 'redis-bytes')?.used;
     assert.equal(used, await recount(store, tenant, [record.id], [componentHash]));
     assert.ok(Number(used) > 500);

@@ -8,6 +8,7 @@ import { assertHomeFree, claimHome, markRestoring } from '#infra/home.ts';
 import { createKeys } from '#scheduler/keys.ts';
 import { listMachines } from '#scheduler/machines/machines.ts';
 import { MOST_WORDS, RestoreLost, RestoreMark, RestoreRuns } from '#scheduler/machines/restore-mark.ts';
+import { Quotas } from '#scheduler/quotas/quotas.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { Store } from '#scheduler/store/store.ts';
@@ -197,6 +198,8 @@ async function replace(
     await write(config, mark, file, AbortSignal.any([signal, mark.signal]), (records, files) =>
       onProgress(`${records} of ${contents.records} records, ${files} of ${contents.files} files`),
     );
+    // Until then a tenant that has used up its bytes in Redis could store as many again.
+    await new Quotas(new Store(redis)).repairRestored();
     await mark.renew();
   } catch (error) {
     // Remove the written data. If that fails, or another restore has begun, the mark stays.

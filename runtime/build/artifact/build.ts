@@ -11,7 +11,7 @@ import { checkKind } from './kind.ts';
 
 /** Far above the CPU time: a build yields its cores to all other processes of the machine. */
 const DEFAULT_TIMEOUT_MS = 150_000;
-const CPU_MS = 60_000;
+const CPU_MS = 120_000;
 const DEFAULT_MEMORY_MB = 1024;
 /** Bounds on the files of a build: several times the bytes of the largest artifact, and many times its number of files. */
 const MAX_FILES = { megabytes: 1024, names: 10_000 };
@@ -20,7 +20,7 @@ export interface ArtifactBuildOptions extends Partial<ArtifactOptions> {
   /** Directory of artifacts, one folder each, named by hash. */
   readonly store: string;
   readonly signal?: AbortSignal | undefined;
-  /** Wall-clock limit of the build; 150 s by default, of which the build may compute for 60 s. */
+  /** Wall-clock limit of the build; 150 s by default, of which the build may compute for 120 s. */
   readonly timeoutMs?: number;
   /** Limit on the build process's resident memory; 1 GiB by default. */
   readonly memoryMb?: number;

@@ -1,6 +1,6 @@
 --[[
   Compares the accounts of some tenants with the values stored in Redis. The script that writes a value also updates its account, so a
-  difference dates from before there were accounts or from a restore, which brings back no account, or is a fault of the platform. The repair:
+  difference dates from before there were accounts or from a restore, which brings back no account of bytes in Redis, or is a fault of the platform. The repair:
     - drops a holder whose invocation or log is gone, and an invocation with latency targets that has ended or is gone;
     - lists a holder that ends by itself and is not listed for it;
     - sets a sum that does not equal its parts.

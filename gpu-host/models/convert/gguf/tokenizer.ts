@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { ModelConfig } from '../../config.ts';
-import { BEGIN_NAME, END_NAMES } from '../../control-tokens.ts';
+import { END_NAMES, TURN_NAMES } from '../../control-tokens.ts';
 import { ModelError, type ModelErrorCode } from '../../errors.ts';
 import { addedToken, type Piece, type PieceKind, sentencePieceTokenizer, vocabularyOf } from '../sentencepiece.ts';
 import type { MetadataValue } from './header.ts';
@@ -150,7 +150,12 @@ function piecesOf(keys: Keys): Piece[] {
   }
   // Files state other types for some of these tokens, or no types. If they were not control tokens, a user's text could
   // end a turn with them.
-  const control = new Set(endIds(keys).concat(keys.bos_token_id ?? [], tokens.indexOf(BEGIN_NAME)));
+  const control = new Set(
+    endIds(keys).concat(
+      keys.bos_token_id ?? [],
+      TURN_NAMES.map((name) => tokens.indexOf(name)),
+    ),
+  );
   return tokens.map((text, id) => ({
     text,
     score: scores?.[id] ?? 0,
