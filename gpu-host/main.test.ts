@@ -84,7 +84,7 @@ test('ends with its supervisor while it waits for a model', async () => {
       stdio: ['pipe', 'ignore', 'inherit'],
     });
     children.push(child);
-    const exited = once(child, 'exit', { signal: AbortSignal.timeout(60_000) });
+    const exited = once(child, 'exit', { signal: AbortSignal.timeout(240_000) });
     child.stdin.end();
     assert.deepEqual(await exited, [1, null]);
   });

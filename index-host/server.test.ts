@@ -184,7 +184,7 @@ test('a withdrawn call, a late call and a call to a dropped index each end with 
   assert.deepEqual(host.errors, []);
 });
 
-test('a call to an index host that does not answer ends after its deadline', { timeout: 60_000 }, async (t) => {
+test('a call to an index host that does not answer ends after its deadline', { timeout: 240_000 }, async (t) => {
   using folder = temporaryFolder();
   const socket = path.join(folder.path, 'silent.sock');
   const server = net.createServer((connection) => connection.resume());

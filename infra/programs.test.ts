@@ -20,7 +20,7 @@ test('a child program gets its home, port and host, and does not inherit PIE_URL
   }
 });
 
-test('an abort before the start ends the program', { timeout: 60_000 }, async () => {
+test('an abort before the start ends the program', { timeout: 240_000 }, async () => {
   const config = loadConfig({ PIE_HOME: '/tmp/none' });
   const args = ['-e', 'setTimeout(() => undefined, 600_000)'];
   const code = await runProgram(config, args, { output: 'progress', signal: AbortSignal.abort() });

@@ -10,7 +10,7 @@ import { LOADING as SANDBOX } from './fleet/process.ts';
 import { LOADING as EXAMINATION } from './pool/examine.ts';
 import { layersFor, probeMachine, runConfined } from './sandboxes/index.ts';
 
-const LIMITS = { timeoutMs: 60_000, memoryMb: 512 };
+const LIMITS = { timeoutMs: 240_000, memoryMb: 512 };
 const PROGRAMS = { sandbox: SANDBOX, build: BUILD, examination: EXAMINATION };
 const probe = await probeMachine();
 const skip = !('command' in probe.bubblewrap) && 'no namespaces here';

@@ -143,7 +143,7 @@ describe('a runtime', () => {
     const { end } = await platform.transcript(id);
     assert.equal(end.data.code, 'device-lost');
     await platform.restartGpuHost();
-    const deadline = Date.now() + 30_000;
+    const deadline = Date.now() + 120_000;
     let again = await invoke({ do: 'generate', count: 2 });
     while (again.end.event !== 'result' && Date.now() < deadline) again = await invoke({ do: 'generate', count: 2 });
     assert.equal(again.end.event, 'result');
@@ -200,7 +200,7 @@ describe('a runtime', () => {
 
 /** Waits until an invocation has sent a message. */
 async function started(platform: TestPlatform, id: string): Promise<void> {
-  for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
+  for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
     if (event === 'log' || event === 'message') return;
   }
 }

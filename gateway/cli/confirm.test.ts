@@ -17,7 +17,7 @@ function asked(answer: (input: PassThrough, interrupted: AbortController) => voi
   return outcome;
 }
 
-describe('a question to a person', { timeout: 10_000 }, () => {
+describe('a question to a person', { timeout: 240_000 }, () => {
   it('is confirmed by yes alone', async () => {
     for (const text of ['y', 'Yes']) await asked((input) => input.write(`${text}\r`));
     for (const text of ['', 'n', 'yesterday'])

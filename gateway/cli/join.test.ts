@@ -59,7 +59,7 @@ describe('joining a platform', () => {
   const join = (home: string, more: Partial<JoinRequest>) =>
     joinPlatform(
       { url: platform.url, token: '', home: path.join(directory, home), environment: {}, ...more },
-      AbortSignal.timeout(60_000),
+      AbortSignal.timeout(240_000),
     );
   const refused = async (home: string, more: Partial<JoinRequest>, why: RegExp) => {
     await assert.rejects(join(home, more), (error) =>

@@ -37,7 +37,7 @@ describe('a program whose output is read', () => {
     assert.equal(code, 137);
   });
 
-  it('is killed at its time limit with its children, which hold its output open', { timeout: 60_000 }, async () => {
+  it('is killed at its time limit with its children, which hold its output open', { timeout: 240_000 }, async () => {
     const child = `'-e', 'setTimeout(() => undefined, 90_000)'`;
     const source = `
       import { spawn } from 'node:child_process';

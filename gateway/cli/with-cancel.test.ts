@@ -5,7 +5,7 @@ import { PieClient } from '../client/client.ts';
 import { withCancel } from './commands/invoke.ts';
 import { Terminal } from './terminal.ts';
 
-it('withCancel reports a cancellation that did not reach the platform', { timeout: 30_000 }, async () => {
+it('withCancel reports a cancellation that did not reach the platform', { timeout: 240_000 }, async () => {
   const err = new PassThrough().setEncoding('utf8');
   const terminal = new Terminal({ json: false, err: err as unknown as NodeJS.WriteStream });
   const client = new PieClient({ url: 'http://127.0.0.1:9', apiKey: 'pie_x' });

@@ -97,7 +97,9 @@ describe('readFrames', () => {
     await assert.rejects(frames.next(), { name: 'TimeoutError' });
   });
 
-  it('rejects with the reason of its abort signal even if the connection stays open', { timeout: 10_000 }, async () => {
+  it('rejects with the reason of its abort signal even if the connection stays open', {
+    timeout: 240_000,
+  }, async () => {
     let cancelled = false;
     const body = new ReadableStream<Uint8Array>({
       cancel: () => {

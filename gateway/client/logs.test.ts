@@ -44,7 +44,7 @@ describe('following a log', () => {
             return response;
           },
         });
-        const signal = AbortSignal.timeout(20_000);
+        const signal = AbortSignal.timeout(240_000);
         for await (const { message } of follower.followLogs(name, { ...begun, signal })) {
           seen.push(message);
           if (message === 'three') break;

@@ -79,7 +79,7 @@ describe('pie/testing', () => {
     });
   });
 
-  it('reports a message that the gateway refuses', { timeout: 60_000 }, async () => {
+  it('reports a message that the gateway refuses', { timeout: 240_000 }, async () => {
     const talker = await platform.deploy(path.join(folder, 'talker.js'));
     const send = ['x'.repeat(2 ** 21)];
     await assert.rejects(talker.invoke({ act: 'talk' }, { send }), { name: 'PieError', status: 413 });

@@ -61,7 +61,7 @@ describe('with bounds for each key,', () => {
   };
 
   it('a body beyond the share of its tenant is refused with 429, and other tenants are served', {
-    timeout: 60_000,
+    timeout: 240_000,
   }, async () => {
     const slow = begin();
     slow.request.write(`"${'x'.repeat(100 * KIB)}`);
@@ -78,7 +78,7 @@ describe('with bounds for each key,', () => {
     await until(() => bodies.heldBytes === 0);
   });
 
-  it('a body is released when its client leaves, which is no fault of the platform', { timeout: 60_000 }, async () => {
+  it('a body is released when its client leaves, which is no fault of the platform', { timeout: 240_000 }, async () => {
     const declared: Record<string, string>[] = [{}, { 'content-length': '60000' }, { 'content-length': '10000' }];
     for (const headers of declared) {
       answers.length = 0;
@@ -164,7 +164,7 @@ describe('with bounds for each key,', () => {
     });
   });
 
-  it('a slow body is refused with 408 and its connection is closed', { timeout: 60_000 }, async () => {
+  it('a slow body is refused with 408 and its connection is closed', { timeout: 240_000 }, async () => {
     const hasty = await serve(platform.control, {
       host: '127.0.0.1',
       port: 0,
@@ -198,7 +198,7 @@ describe('with bounds for each key,', () => {
   });
 
   it('streams and waiting answers beyond the bound are refused, and other requests are served', {
-    timeout: 60_000,
+    timeout: 240_000,
   }, async () => {
     const headers = { authorization: `Bearer ${platform.apiKey}`, 'content-type': 'application/json' };
     const ask = (accept: string, signal?: AbortSignal) =>

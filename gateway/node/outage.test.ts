@@ -9,7 +9,7 @@ import { ASYNC, ECHO_SCHEMA, Harness, JSON_TYPE, json, SSE } from '../testing/ht
 import { TestPlatform } from '../testing/platform.ts';
 
 /** Limit on one request of a test. */
-const WAIT_MS = 30_000;
+const WAIT_MS = 120_000;
 
 /** A platform whose Redis writes to disk before it answers. */
 async function startDurable(): Promise<TestPlatform> {

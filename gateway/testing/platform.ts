@@ -17,7 +17,7 @@ import { PieClient } from '../client/client.ts';
 import { NodeControlPlane, type NodeControlPlaneOptions } from '../node/control-plane.ts';
 import { type RunningServer, type ServeOptions, serve } from '../node/server.ts';
 
-const WAIT_MS = 30_000;
+const WAIT_MS = 120_000;
 /** Longer than any test, so that no test needs to renew the lease in time. */
 const LEASE_MS = 600_000;
 

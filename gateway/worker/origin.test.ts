@@ -65,7 +65,7 @@ describe('a worker whose connection to the origin breaks', () => {
 async function oneUnanswered(port: number): Promise<string> {
   const server = createServer().listen(port, '127.0.0.1');
   try {
-    const [{ method, url }] = await once(server, 'request', { signal: AbortSignal.timeout(30_000) });
+    const [{ method, url }] = await once(server, 'request', { signal: AbortSignal.timeout(240_000) });
     return `${method} ${url}`;
   } finally {
     const closed = once(server, 'close');
@@ -117,7 +117,7 @@ describe('the control plane over HTTP', () => {
   async function through(fetch: NonNullable<OriginOptions['fetch']>) {
     const control = new OriginControlPlane({ url: platform.url, fetch });
     const principal = (await control.authenticate(platform.apiKey))!;
-    const call = { principal, requestId: 'r', traceparent: '', signal: AbortSignal.timeout(30_000) };
+    const call = { principal, requestId: 'r', traceparent: '', signal: AbortSignal.timeout(240_000) };
     return { control, call };
   }
 

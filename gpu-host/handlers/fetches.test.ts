@@ -257,7 +257,7 @@ test('a fetch that waits for its turn lets others go when its inferlet ends', as
     }
     assert.equal(reads.fetched.length, 5, 'only the first one reads the disk');
     await large.inferlet.close();
-    const late = AbortSignal.timeout(30_000);
+    const late = AbortSignal.timeout(240_000);
     await eventually(() => reads.fetched.length === 10 || late.aborted);
     assert.equal(reads.fetched.length, 10, 'the last one reads the disk beside the first');
     reads.release();

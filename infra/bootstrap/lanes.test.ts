@@ -26,7 +26,7 @@ async function lanes(first: string, second: string): Promise<{ stdout: string; p
     const step = ${JSON.stringify({ ...step('First', first), next: follows('Third', 'first'), beside: [beside] })};
     console.log('passed', await runLanes('.', process.execPath, step));`;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
-    timeout: 60_000,
+    timeout: 240_000,
   });
   return { stdout, passed: stdout.endsWith('passed true\n') };
 }

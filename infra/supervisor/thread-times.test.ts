@@ -9,7 +9,7 @@ const skip = mainThreadTimes(process.pid) === null && 'this system has no scheds
 
 test('a thread that computes or waits for a core is ready; a stopped or sleeping one is not', {
   skip,
-  timeout: 60_000,
+  timeout: 240_000,
 }, async (t) => {
   const script = 'process.stdin.once("data", () => { for (;;); }); process.stdout.write("here")';
   const child = spawn(process.execPath, ['-e', script], { stdio: ['pipe', 'pipe', 'inherit'] });

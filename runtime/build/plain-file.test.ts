@@ -9,7 +9,7 @@ import { readPlainFile } from './plain-file.ts';
 import { readArtifactAsItIs, removeTree, takeArtifactFiles } from './store.ts';
 
 /** Only a read without end takes this long. */
-const FOREVER = { timeout: 60_000 };
+const FOREVER = { timeout: 240_000 };
 
 suite('files that a build left', () => {
   let folder = '';

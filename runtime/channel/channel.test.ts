@@ -117,13 +117,13 @@ describe('a channel', () => {
     it(
       `carries every message of every invocation, in order and within its bounds, on random schedules (seed ${seed})`,
       {
-        timeout: 60_000,
+        timeout: 240_000,
       },
       () => play(seed),
     );
   }
 
-  it('continues with other invocations while one reads nothing', { timeout: 30_000 }, async () => {
+  it('continues with other invocations while one reads nothing', { timeout: 240_000 }, async () => {
     const [a, b] = splitPair(() => 0.99);
     const options = { fingerprint: FINGERPRINT, unknown: () => null, lost: () => undefined };
     const [sender, receiver] = [new Channel(a, options), new Channel(b, options)];
@@ -147,7 +147,7 @@ describe('a channel', () => {
     receiver.close();
   });
 
-  it('serves another channel of its thread while many messages wait', { timeout: 30_000 }, async () => {
+  it('serves another channel of its thread while many messages wait', { timeout: 240_000 }, async () => {
     const thread = new SharedThread();
     const options = { fingerprint: FINGERPRINT, unknown: () => null, lost: () => undefined };
     const taken: string[] = [];
@@ -177,7 +177,7 @@ describe('a channel', () => {
     }
   });
 
-  it('sends all frames of one turn in one write', { timeout: 30_000 }, async () => {
+  it('sends all frames of one turn in one write', { timeout: 240_000 }, async () => {
     const [a, b] = splitPair(() => 0.99);
     const { promise, resolve } = Promise.withResolvers<void>();
     const options = { fingerprint: FINGERPRINT, unknown: () => null, lost: () => undefined };
@@ -194,7 +194,7 @@ describe('a channel', () => {
     receiver.close();
   });
 
-  it('joins the parts of a message that is too large for one frame', { timeout: 30_000 }, async () => {
+  it('joins the parts of a message that is too large for one frame', { timeout: 240_000 }, async () => {
     const { promise, resolve } = Promise.withResolvers<Buffer>();
     const { send, hello, channel } = raw({ message: resolve });
     const [head, tail] = [Buffer.alloc(1000, 1), Buffer.alloc(500, 2)];
@@ -254,7 +254,7 @@ describe('a channel', () => {
     },
   };
   for (const [what, { code, frames }] of Object.entries(violations)) {
-    it(`ends with ${code} when the peer sends ${what}`, { timeout: 30_000 }, async () => {
+    it(`ends with ${code} when the peer sends ${what}`, { timeout: 240_000 }, async () => {
       const { send, hello, lost, channel } = raw();
       send(...frames(hello));
       assert.equal((await lost).code, code);
@@ -262,7 +262,7 @@ describe('a channel', () => {
     });
   }
 
-  it('ends with internal when this side fails to handle a message', { timeout: 30_000 }, async () => {
+  it('ends with internal when this side fails to handle a message', { timeout: 240_000 }, async () => {
     const cause = new TypeError('a bug');
     const fails = () => {
       throw cause;
@@ -277,7 +277,7 @@ describe('a channel', () => {
     [MAX_PAYLOAD_BYTES, 'large messages'],
     [0, 'empty messages'],
   ] as const)
-    it(`ends when the peer sends more ${what} than its credit`, { timeout: 30_000 }, async () => {
+    it(`ends when the peer sends more ${what} than its credit`, { timeout: 240_000 }, async () => {
       const { send, hello, lost, lane } = raw();
       lane.inbound.pause();
       const one = frame(1, KIND.call, 0, Buffer.alloc(size));
@@ -286,7 +286,7 @@ describe('a channel', () => {
     });
 
   it('ends when the peer reads nothing and the bytes queued for all invocations pass the bound', {
-    timeout: 30_000,
+    timeout: 240_000,
   }, async () => {
     const { send, hello, lost, channel } = raw();
     send(hello);
@@ -299,7 +299,7 @@ describe('a channel', () => {
     assert.equal((await lost).code, 'too-much-in-flight');
   });
 
-  it('ends when its stream ends', { timeout: 30_000 }, async () => {
+  it('ends when its stream ends', { timeout: 240_000 }, async () => {
     const { mine, lost } = raw();
     mine.destroy();
     assert.equal((await lost).code, 'lost');

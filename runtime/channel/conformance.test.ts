@@ -88,7 +88,7 @@ describe('a guest over the channel', () => {
     }
   });
 
-  it('ends like a guest beside the host when run throws', { timeout: 60_000 }, async () => {
+  it('ends like a guest beside the host when run throws', { timeout: 240_000 }, async () => {
     const [near, far] = [await direct(program, '0'), await overTheChannel(program, '0')];
     assert.deepEqual(far, near);
     assert.ok((near.ending as { tag: string }).tag === 'failure');

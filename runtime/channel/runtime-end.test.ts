@@ -41,7 +41,7 @@ const handle = (number: number) => (w: MessageWriter) => w.u32(number);
 const SUBSCRIBE = 'messaging [constructor]subscription';
 const NEXT = 'messaging [method]subscription.next';
 
-describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_000 }, () => {
+describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_000 }, () => {
   const attacks: Record<string, { readonly code: string; readonly attack: (sandbox: RawSandbox) => void }> = {
     'calls a function that does not exist': {
       code: 'unknown-function',
@@ -255,7 +255,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_00
   }
 });
 
-describe('events of a sandbox', { timeout: 60_000 }, () => {
+describe('events of a sandbox', { timeout: 240_000 }, () => {
   const say = (w: MessageWriter) => {
     w.case(0);
     w.string('event');

@@ -41,7 +41,7 @@ describe('a sandbox that exceeds its memory', () => {
     await using platform = await TestPlatform.start({ runtime: { sandboxes } });
     const deployed = await platform.deploy(FILLING, { name: 'filling', limits: { memoryMb: 512 } });
     const older = await platform.submit(deployed, { mib: 1 });
-    for await (const { event } of platform.scheduler.events.follow(older, 0, AbortSignal.timeout(60_000))) {
+    for await (const { event } of platform.scheduler.events.follow(older, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') break;
     }
     const { end } = await platform.invoke(deployed, { mib: 300 });
@@ -121,7 +121,7 @@ describe('an invocation that waits for a sandbox', () => {
     const sandboxes = { ...TEST_SANDBOXES, most: 1, spares: 0 };
     await using platform = await TestPlatform.start({ runtime: { sandboxes } });
     const first = await platform.submit(await platform.deploy(GUEST), { do: 'sleep' });
-    for await (const { event } of platform.scheduler.events.follow(first, 0, AbortSignal.timeout(60_000))) {
+    for await (const { event } of platform.scheduler.events.follow(first, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') break;
     }
     const second = await platform.submit(await platform.deploy(GUEST, {}, 'another'), { do: 'end' });
@@ -156,7 +156,7 @@ describe('the sandboxes of a runtime', () => {
   };
   const begin = async (todo: string) => {
     const invocation = await platform.submit(deployed, { do: todo });
-    for await (const { event } of platform.scheduler.events.follow(invocation, 0, AbortSignal.timeout(60_000))) {
+    for await (const { event } of platform.scheduler.events.follow(invocation, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return invocation;
     }
     throw new Error('the invocation ended before its first message');

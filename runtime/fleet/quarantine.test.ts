@@ -53,7 +53,7 @@ describe('functions whose sandboxes hang or crash', () => {
     platform.deploy(GUEST, { name, description: `${made++}`, restartable, limits: { cpuMs: 60_000 } });
   const begin = async (version: FunctionVersion, todo: string): Promise<string> => {
     const id = await platform.submit(version, { do: todo });
-    for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
+    for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return id;
     }
     throw new Error('the invocation ended before its first message');

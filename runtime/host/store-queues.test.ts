@@ -12,7 +12,7 @@ interface Asked {
   readonly settle: PromiseWithResolvers<void>;
 }
 
-describe("the queues of tenants' store calls", { timeout: 60_000 }, () => {
+describe("the queues of tenants' store calls", { timeout: 240_000 }, () => {
   it('keep their bounds and their order and complete every call, on random schedules', async () => {
     const calls = fc.array(
       fc.record({

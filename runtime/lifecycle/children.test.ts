@@ -48,7 +48,7 @@ describe('children', () => {
   };
   /** The first message of a running invocation, which names its children. */
   async function firstMessage(id: string): Promise<Record<string, unknown>> {
-    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
+    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
       assert.notEqual(event, 'error', data);
     }
@@ -279,7 +279,7 @@ describe('children where memory and slots are short', () => {
   after(() => platform.stop());
 
   const held = async (id: string) => {
-    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
+    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
     }
     throw new Error('the invocation ended without a message');

@@ -39,7 +39,7 @@ describe('an inferlet that a GPU host has preempted', () => {
   /** Starts an inferlet and waits for its first message. */
   async function speaks(of: FunctionVersion, input: unknown, deadlineMs?: number): Promise<string> {
     const id = await platform.submit(of, input, deadlineMs);
-    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
+    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return id;
       assert.notEqual(event, 'error', data);
     }

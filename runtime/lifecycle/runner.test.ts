@@ -47,7 +47,7 @@ describe('a runtime after Redis has lost acknowledged writes', () => {
     const seen: InvocationEvent[] = [];
     const ended = (async () => {
       const { events } = platform.scheduler;
-      for await (const event of events.follow(id, 0, AbortSignal.timeout(60_000))) seen.push(event);
+      for await (const event of events.follow(id, 0, AbortSignal.timeout(240_000))) seen.push(event);
     })();
     ended.catch(() => undefined);
     return {

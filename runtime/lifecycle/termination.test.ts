@@ -26,7 +26,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
     of = version,
   ): Promise<string> {
     const id = await platform.submit(of, wish);
-    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {
+    for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return id;
       assert.notEqual(event, 'error', data);
     }

@@ -97,7 +97,7 @@ describe('a launcher', () => {
 
   it('refuses a component that cannot be planned, with the reason', async () => {
     const renamed = await parse(RENAMED_RUN);
-    const outcome = await open().build(renamed, 64, AbortSignal.timeout(60_000));
+    const outcome = await open().build(renamed, 64, AbortSignal.timeout(240_000));
     assert.ok(!outcome.ok);
     assert.equal(outcome.code, 'unsupported-component');
     assert.match(outcome.message, /cannot be run here: no core module exports run/);

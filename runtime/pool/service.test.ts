@@ -77,7 +77,7 @@ describe('the service of functions', () => {
     close();
   });
 
-  it('reads a change again that it could not read while the store was away', { timeout: 60_000 }, async ({ mock }) => {
+  it('reads a change again that it could not read while the store was away', { timeout: 240_000 }, async ({ mock }) => {
     mock.timers.enable({ apis: ['setTimeout'] });
     const functions = new Map([['t/a', deployed('t', 'a', 2)]]);
     const store = { isAway: false };

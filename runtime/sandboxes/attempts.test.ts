@@ -15,7 +15,7 @@ import { type Layers, layersFor, probeMachine, runConfined, startConfinedThread 
 const ATTACKER = new URL('fixtures/attacker.ts', import.meta.url);
 const MAIN = fileURLToPath(ATTACKER);
 const STARTS_THREAD = fileURLToPath(new URL('fixtures/thread.ts', import.meta.url));
-const LIMITS = { timeoutMs: 60_000, memoryMb: 512 };
+const LIMITS = { timeoutMs: 240_000, memoryMb: 512 };
 /**
  * Room for the code ranges of V8 (512 MiB for each thread, which RLIMIT_DATA counts): of the program, its thread, and the thread that this one
  * starts. Without room, the last one ends the process as soon as it runs.

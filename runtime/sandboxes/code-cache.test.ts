@@ -15,7 +15,7 @@ import { layersFor, probeMachine, runConfined } from './index.ts';
 
 const MAIN = fileURLToPath(new URL('fixtures/compiled.ts', import.meta.url));
 const LOADING: ConfinedProgram = { main: MAIN, args: [], read: [] };
-const LIMITS = { timeoutMs: 60_000, memoryMb: 512 };
+const LIMITS = { timeoutMs: 240_000, memoryMb: 512 };
 const MINUTE_MS = 60_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
 /** Opens a cache in the folder of its argument, and prints what is there once it is filled, and its errors. */

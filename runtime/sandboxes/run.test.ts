@@ -53,13 +53,13 @@ for (const isolation of isolations) {
 
     it('is killed when it exceeds its memory limit', async () => {
       await assert.rejects(
-        hog(600, { timeoutMs: 60_000, memoryMb: 256 }),
+        hog(600, { timeoutMs: 240_000, memoryMb: 256 }),
         (error) => error instanceof LimitPassed && error.limit === 'memory',
       );
     });
 
     it('cannot exceed the memory limit of the kernel, even with fast allocations', async () => {
-      const { code, errors } = await hog(4000, { timeoutMs: 60_000, memoryMb: 128 });
+      const { code, errors } = await hog(4000, { timeoutMs: 240_000, memoryMb: 128 });
       assert.notEqual(code, 0);
       assert.match(errors, /Array buffer allocation failed|out of memory/);
     });
@@ -68,7 +68,7 @@ for (const isolation of isolations) {
       it(`is killed when it writes too many ${what}`, async () => {
         const folder = await mkdtemp(join(tmpdir(), 'pie-writer-'));
         const program = { main: at('fixtures/writer.ts'), args: [what, folder], read: [], write: [folder] };
-        const limits = { timeoutMs: 60_000, memoryMb: 512, files: { megabytes: 32, names: 100 } };
+        const limits = { timeoutMs: 240_000, memoryMb: 512, files: { megabytes: 32, names: 100 } };
         try {
           await assert.rejects(
             runConfined(layers, program, limits),
@@ -83,14 +83,14 @@ for (const isolation of isolations) {
     it('is not waited for after it has answered', async () => {
       const isAnswer = (line: string) => line.startsWith('{');
       const program = { main: at('fixtures/lingers.ts'), args: [], read: [] };
-      const { code, output } = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512, isAnswer });
+      const { code, output } = await runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512, isAnswer });
       assert.deepEqual({ code, output }, { code: 0, output: 'a word before\n{"ok":true}\n' });
     });
 
     it('answers however much it prints before', async () => {
       const isAnswer = (line: string) => line.startsWith('{');
       const program = { main: at('fixtures/chatters.ts'), args: [], read: [] };
-      const ended = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512, isAnswer });
+      const ended = await runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512, isAnswer });
       assert.equal(ended.code, 0);
       assert.equal(ended.output.split('\n').at(-2), '{"ok":true}');
       assert.match(ended.errors, /\nthe last error\n$/);
@@ -101,7 +101,7 @@ for (const isolation of isolations) {
       const mark = String(1 + Math.random());
       const controller = new AbortController();
       const program = { main: at('fixtures/hog.ts'), args: [mark], read: [] };
-      const running = runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512, signal: controller.signal });
+      const running = runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512, signal: controller.signal });
       const ended = assert.rejects(running, controller.signal.reason);
       await eventually(async () => {
         const all = await Promise.all((await processesWith(mark)).map(niceOf));
@@ -114,7 +114,7 @@ for (const isolation of isolations) {
     it('is killed when the caller aborts', async () => {
       const reason = new Error('called off');
       const controller = new AbortController();
-      const running = hog(1, { timeoutMs: 60_000, memoryMb: 512, signal: controller.signal });
+      const running = hog(1, { timeoutMs: 240_000, memoryMb: 512, signal: controller.signal });
       setImmediate(() => controller.abort(reason));
       await assert.rejects(running, reason);
     });
@@ -146,7 +146,7 @@ for (const isolation of isolations) {
         import { layersFor, probeMachine, runConfined } from ${JSON.stringify(at('index.ts'))};
         const program = { main: ${JSON.stringify(at('fixtures/attacker.ts'))}, args: [process.argv[1]], read: [] };
         const layers = layersFor(${JSON.stringify(isolation)}, await probeMachine());
-        const { output } = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512 });
+        const { output } = await runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512 });
         process.stdout.write(output);`;
       const wide = ['--permission', '--allow-fs-read=*', '--allow-net', '--allow-child-process', '--allow-worker'];
       const target = JSON.stringify({ pid: process.pid, folder: '/', socket: '/none', port: 1 });
@@ -171,7 +171,7 @@ it('a confined process that cannot start without file descriptors fails, and its
     } catch {
       // None is left.
     }
-    const failed = await runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512 }).catch((error) => error);
+    const failed = await runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512 }).catch((error) => error);
     for (const fd of held) closeSync(fd);
     process.stdout.write(failed.code);`;
   const limited = ['-c', 'ulimit -n 128; exec "$0" "$@"', process.execPath, '--input-type=module', '-e', script];

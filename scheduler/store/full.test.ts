@@ -88,7 +88,7 @@ describe('Redis at its memory limit', () => {
     const result = { event: 'result', data: '{}' } as const;
     assert.equal(await invocations.finish(first.id, first.epoch, 1, result, null), 'ok');
     assert.equal(await invocations.fail(second.id, 'internal', 'over'), 'ok');
-    assert.ok(await messaging.queues.pull('t', 'line', AbortSignal.timeout(60_000)));
+    assert.ok(await messaging.queues.pull('t', 'line', AbortSignal.timeout(240_000)));
     await client.del(keys.alive(lease.id));
     await eventually(async () => (await client.exists(keys.alive(lease.id))) === 1, 'the lease is renewed');
     const lost = new Promise<void>((resolve) => {

@@ -111,7 +111,7 @@ export async function collect(events: AsyncIterable<InvocationEvent>): Promise<I
 export async function eventually(
   condition: () => boolean | Promise<boolean>,
   what: string,
-  deadlineMs = 30_000,
+  deadlineMs = 120_000,
 ): Promise<void> {
   const until = performance.now() + deadlineMs;
   while (!(await condition())) {

@@ -10,7 +10,7 @@ import { openMasterKeys } from '../secrets/master-keys.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
-test('a gateway that may not subscribe reports it, tries again, and stops', { timeout: 60_000 }, async () => {
+test('a gateway that may not subscribe reports it, tries again, and stops', { timeout: 240_000 }, async () => {
   const redis = await TestRedis.start();
   const connections: Redis[] = [];
   const connect = () => {
@@ -36,7 +36,7 @@ test('a gateway that may not subscribe reports it, tries again, and stops', { ti
   }
 });
 
-test('a webhook is signed at the time of the platform', { timeout: 60_000 }, async () => {
+test('a webhook is signed at the time of the platform', { timeout: 240_000 }, async () => {
   const redis = await TestRedis.start();
   const now = Date.UTC(2027, 0, 31);
   const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };

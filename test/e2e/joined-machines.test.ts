@@ -18,7 +18,7 @@ import { freePort, newHome, Platform, type ProgramResult, ROOT, runProgram, unti
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
 const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
-const WAIT_MS = 30_000;
+const WAIT_MS = 120_000;
 
 /**
  * Machines with homes and loopback addresses of their own, which share no file: one has the gateway, two have runtimes, one has the GPU

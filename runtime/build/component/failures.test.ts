@@ -140,7 +140,7 @@ async function builds(path: string): Promise<string[]> {
 }
 
 async function waitFor(condition: () => Promise<boolean>): Promise<void> {
-  const until = Date.now() + 60_000;
+  const until = Date.now() + 240_000;
   while (!(await condition())) {
     assert.ok(Date.now() < until, 'the condition did not hold in time');
     await new Promise((resolve) => setTimeout(resolve, 50));

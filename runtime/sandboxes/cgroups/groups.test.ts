@@ -127,7 +127,7 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
   it('a confined process is in its group before it runs, and the group is removed with it', async () => {
     const layers = { ...layersFor('auto', await probeMachine()), groups: new Groups(directory, []) };
     const controller = new AbortController();
-    const limits = { timeoutMs: 60_000, memoryMb: 512, signal: controller.signal };
+    const limits = { timeoutMs: 240_000, memoryMb: 512, signal: controller.signal };
     const running = runConfined(layers, { main: HOG, args: ['1'], read: [] }, limits);
     const [name = ''] = readdirSync(directory).filter((entry) => entry.startsWith('pie-sandbox-'));
     const group = path.join(directory, name);
@@ -205,7 +205,7 @@ describe('a confined process whose group was ended for its memory (on a plain di
     const layers = { ...layersFor('process', await probeMachine()), groups: new Groups(directory, ['memory']) };
     try {
       const program = { main: SHORT, args: [], read: [] };
-      const running = runConfined(layers, program, { timeoutMs: 60_000, memoryMb: 512 });
+      const running = runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512 });
       const [name = ''] = readdirSync(directory);
       writeFileSync(path.join(directory, name, 'memory.events'), 'oom_kill 1\n');
       await assert.rejects(running, (error) => error instanceof LimitPassed && error.limit === 'memory');
@@ -223,7 +223,7 @@ describe('the group of a process that the system refuses to start (on a plain di
     const layers = { ...layersFor('process', await probeMachine()), groups: new Groups(directory, []) };
     // No system takes an argument of this length.
     const main = 'x'.repeat(2 ** 22);
-    const running = runConfined(layers, { main, args: [], read: [] }, { timeoutMs: 60_000, memoryMb: 512 });
+    const running = runConfined(layers, { main, args: [], read: [] }, { timeoutMs: 240_000, memoryMb: 512 });
     await assert.rejects(running, { code: 'E2BIG' });
     const options = { layers, main, memoryMb: 512, poolMb: 64 };
     assert.throws(() => startSandbox(options as never, {} as never), { code: 'E2BIG' });
