@@ -115,6 +115,9 @@ describe('the pie command', () => {
     assert.equal(fish.match(/^complete -c pie -n __fish_use_subcommand -a models$/gm)?.length, 1);
     assert.match(fish, /^complete -c pie -n '__fish_seen_subcommand_from models' -a pull -d 'Download models/m);
     assert.match(fish, /^complete -c pie -n '__fish_seen_subcommand_from invoke' -l input$/m);
+    const flag =
+      /^complete -c pie -n '__fish_seen_subcommand_from quota; and __fish_seen_subcommand_from list' -l tenant$/m;
+    assert.match(fish, flag);
   });
 });
 

@@ -40,6 +40,7 @@ function readLine(stdin: NodeJS.ReadStream, signal: AbortSignal): Promise<string
     }
   };
   stdin.on('data', onData).once('end', () => resolve(typed));
+  if (signal.aborted) interrupt();
   signal.addEventListener('abort', interrupt, { once: true });
   return promise.finally(() => {
     stdin.off('data', onData);

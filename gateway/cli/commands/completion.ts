@@ -109,9 +109,8 @@ function fish(commands: readonly Command[]): string {
         ? `complete -c pie -n '__fish_seen_subcommand_from ${first}' -a ${second} -d '${summary}'`
         : `complete -c pie -n __fish_use_subcommand -a ${first} -d '${summary}'`,
     );
-    for (const flag of flags(command)) {
-      lines.push(`complete -c pie -n '__fish_seen_subcommand_from ${second ?? first}' -l ${flag.slice(2)}`);
-    }
+    const both = `__fish_seen_subcommand_from ${first}${second ? `; and __fish_seen_subcommand_from ${second}` : ''}`;
+    for (const flag of flags(command)) lines.push(`complete -c pie -n '${both}' -l ${flag.slice(2)}`);
     if (command.arguments?.some((argument) => argument.name === 'source')) {
       lines.push(`complete -c pie -n '__fish_seen_subcommand_from ${first}' -F`);
     }

@@ -61,7 +61,9 @@ export const ps: Command = {
     }
     const seen = new Map<string, string>();
     while (!signal.aborted) {
-      const rows = await listed(client, call);
+      // Ctrl-C is the normal end of watching.
+      const rows = await listed(client, call).catch((error) => (signal.aborted ? null : Promise.reject(error)));
+      if (rows === null) break;
       if (terminal.interactive) {
         await terminal.write('\x1b[H\x1b[2J');
         table(terminal, rows, 'Nothing waits or runs.');
@@ -75,7 +77,6 @@ export const ps: Command = {
           terminal.print(cells(row).join('  '));
         }
       }
-      // Ctrl-C is the normal end of watching.
       await sleep(REFRESH_MS, undefined, { signal }).catch(() => undefined);
     }
     return EXIT.ok;

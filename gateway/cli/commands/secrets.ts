@@ -53,7 +53,9 @@ export const secretsSet: Command = {
     ];
     if (old.length > 0) {
       const those = old.length === 1 ? old[0] : `${counted(old.length, 'function')} (${old.join(', ')})`;
-      terminal.note(`${those} still has an older value. To make it use this one: pie deploy.`);
+      terminal.note(
+        `${those} still ${old.length === 1 ? 'has' : 'have'} an older value. To make it use this one: pie deploy.`,
+      );
     }
     return EXIT.ok;
   },

@@ -43,16 +43,21 @@ export const usage: Command = {
     }
     const rows = await client.quotas.usage(query);
     terminal.value(rows);
-    terminal.table(HEADING, rows.map(cells), 'Nothing was used in that time.');
+    terminal.table(
+      HEADING,
+      rows.map((row) => cells(row, query.by === 'hour')),
+      'Nothing was used in that time.',
+    );
     return EXIT.ok;
   },
 };
 
 const HEADING = ['FROM', 'FUNCTION', 'INVOCATIONS', 'FAILED', 'TOKENS IN', 'CACHED', 'OUT', 'GPU', 'CPU', 'PAGE-S'];
 
-function cells(row: UsageRow): string[] {
+function cells(row: UsageRow, byHour: boolean): string[] {
+  const at = row.at.replace(/:00(\.000)?Z$/, 'Z');
   return [
-    row.at.replace(/:00(\.000)?Z$/, 'Z').replace('T00:00Z', ''),
+    byHour ? at : at.replace('T00:00Z', ''),
     row.function ?? 'all',
     number(row.invocations),
     number(row.failed),

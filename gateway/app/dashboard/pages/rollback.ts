@@ -60,7 +60,7 @@ export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
         id: 'confirm',
         look: 'wide card',
         render: () =>
-          html`<h2 class="unseen">Confirm</h2><form method="post" action="${path}/rollback">${tokenField(visit.formToken)}
+          html`<h2 class="unseen">Confirm</h2><form method="post" action="${path}/rollback?alias=${alias}">${tokenField(visit.formToken)}
 <input type="hidden" name="alias" value="${alias}"><input type="hidden" name="revision" value="${current.revision}">
 <label for="message">Why (optional, kept in the history)</label><input id="message" name="message" maxlength="500" autocomplete="off">
 <div class="actions"><button class="primary">Roll back ${alias}</button><a class="button" href="${path}">Leave it</a></div></form>`,
@@ -74,7 +74,7 @@ function differing(field: string, text: string) {
   return field === 'component' ? html`<span title="${text}">${shortVersion(text)}</span>` : html`${text}${NONE}`;
 }
 
-/** Performs the rollback of that page's form. Returns the address to redirect to. */
+/** Performs the rollback that the form confirms. Returns the address to redirect to. */
 export async function rollBack(visit: Visit, name: string, form: URLSearchParams): Promise<string> {
   demand(visit, 'deploy');
   const parsed = formSchema.safeParse({
