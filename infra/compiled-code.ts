@@ -59,7 +59,7 @@ async function forgetUnused(file: string, nowMs: number): Promise<void> {
   if (await isUnused(file, nowMs)) await rm(file, { force: true }).catch(() => undefined);
 }
 
-/** True for a file that has not been read or written for so long, and for a folder whose entries have not changed for so long. */
+/** True for a file that was last read or written {@link KEPT_MS} ago or earlier, and for a folder whose entries last changed then. */
 async function isUnused(place: string, nowMs: number): Promise<boolean> {
   const stat: Stats | null = await lstat(place).catch(() => null);
   if (!stat) return false;

@@ -33,7 +33,7 @@ export interface GpuHostConfig {
 }
 
 export interface RuntimeConfig {
-  /** `host:port` at which the runtime shows events to gateways of other machines; absent when only this machine's gateway sees them at once. */
+  /** `host:port` at which gateways of other machines get events that are not in the log yet; without it, only this machine's gateway gets them. */
   readonly address?: string;
   /** Invocations that one runtime runs at once. */
   readonly concurrency: number;

@@ -88,7 +88,7 @@ function assertOwnRunDirectory({ home, runDirectory }: Directories): void {
  * Makes this process the owner in `pidFile`; of several that try at once, one succeeds. The process with the claim of the highest number is the
  * owner. When that process is dead or has released its claim, another process takes the next number, by a link that only one can make.
  *
- * @returns the file of the claim: without a pid it is released, and keeps its number from being given again
+ * @returns the file of the claim: the claim is released when its file is empty, and the file keeps the number from being given again
  * @throws ConfigError when a platform owns the home
  */
 function takePidFile(pidFile: string, home: string): string {

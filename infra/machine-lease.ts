@@ -45,7 +45,7 @@ export async function claimMachine(
   { onTaken, signal }: { readonly onTaken: (error: ConfigError) => void; readonly signal: AbortSignal },
 ): Promise<(() => Promise<void>) | null> {
   const { name, roles } = config.machine;
-  // Made before the connection, which would keep this process from ending when there is no certificate.
+  // Made before the connection: when making the certificate fails, an open connection would keep this process alive.
   const machine = {
     ...{ name, roles, host: os.hostname(), pid: process.pid, version: versionOf(config) },
     certificate: (await ensureCertificate(config.home, name, Date.now())).fingerprint,
@@ -102,7 +102,7 @@ export async function claimMachine(
     return null;
   } catch (error) {
     isOver = true;
-    // Otherwise the renewals would keep the name, and this process from ending.
+    // Otherwise the renewals would keep the name taken and this process alive.
     await claimed?.release().catch(() => undefined);
     redis.disconnect();
     if (signal.aborted) return null;

@@ -18,7 +18,7 @@ export async function runProgram(
     stdio: ['ignore', options.output === 'inherit' ? 'inherit' : 'ignore', 'inherit'],
     env: {
       ...process.env,
-      // The program works on this platform, whichever one the operator's shell names for its commands.
+      // The program works on this platform, even when the operator's shell points `pie` at another one.
       ...{ PIE_URL: undefined, PIE_API_KEY: undefined },
       ...{ PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host },
     },

@@ -4,7 +4,7 @@ import { ConfigError } from './config-error.ts';
 
 /** Storage that all machines share. */
 export interface StorageSettings {
-  /** Directory in which runtimes keep copies of names that inferlets make durable; absent when there is none. */
+  /** Directory in which runtimes keep copies of the saved contexts and KV files that inferlets make durable; absent when there is none. */
   readonly sharedDirectory?: string;
   /** Bounds of one tenant's copies. */
   readonly tenantNames: number;

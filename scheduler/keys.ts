@@ -10,11 +10,11 @@ export interface Keys {
   readonly jobs: string;
   /** Prefix of the ledger of admitted invocations: `<admission>:<part>`, see `admission/scripts/include/admission.lua`. */
   readonly admission: string;
-  /** Hash: KV pages that past runs of a function version held. */
+  /** Hash: KV pages and memory that past runs of a function version held. */
   learnedPages(tenant: string, name: string, version: string): string;
   /** Hash: the record of one invocation. */
   invocation(id: string): string;
-  /** Stream: the events of one invocation, ids `<seq>-0`. */
+  /** Stream: the events of one invocation, one entry per write, ids `<number of its last event>-<epoch>`. */
   events(id: string): string;
   /** Channel: events just appended to an invocation's stream. */
   live(id: string): string;
@@ -187,7 +187,7 @@ export interface Keys {
    * (`sequence`), and the run before (`before`). Earlier releases stored a time (`at`) in place of the run.
    */
   indexSum(tenant: string): string;
-  /** Name of the machine that has the vector indexes. */
+  /** String: name of the machine that has the vector indexes. */
   readonly indexOwner: string;
   /** Hash: a tenant's stored values by key; before each value stands its version (8 bytes, big-endian). */
   storedValues(tenant: string): string;

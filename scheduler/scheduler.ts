@@ -79,7 +79,7 @@ export interface SchedulerOptions extends StoreOptions {
 
 export type { Submission } from './invocations/submission.ts';
 
-/** When an earlier request used the same idempotency key, `id` is the id of that request and nothing was stored. */
+/** When an earlier request used the same idempotency key, `id` is the id of its invocation, and nothing was stored. */
 export interface Submitted {
   readonly id: string;
   readonly created: boolean;

@@ -46,7 +46,7 @@ export interface AppOptions {
    */
   readonly firstFrameMs?: number;
   readonly limits?: Partial<Limits>;
-  /** Accounts for the bodies of all requests. The app makes it from the limits unless the caller passes one that it measures. */
+  /** Accounts for the bodies of all requests. By default the app makes one from the limits; a caller passes its own in order to measure it. */
   readonly bodies?: Bodies;
   readonly streams?: OpenStreams;
   /** Aborts when the process takes no more work: the gateway reports not ready, and open-ended streams end. */

@@ -15,7 +15,7 @@ import type { HeldInvocation, InvocationFile, LogEntry, LogLevel } from './schem
 import type { Health } from './schemas/platform.ts';
 
 /**
- * The app's interface to the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker/worker.ts` by HTTP to a Node gateway.
+ * The app's interface to the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker` by HTTP to a Node gateway.
  *
  * Every method throws `GatewayError` for faults that a client may read; the gateway turns any other error into `internal`. Every wait
  * ends when `call.signal` aborts, or earlier at the implementation's own deadline.
@@ -130,7 +130,7 @@ export interface Call {
   readonly traceparent: string;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
-  /** Counts the data that the control plane holds for the answer; before it reads the data, where it knows the size. */
+  /** The control plane counts here the data that it holds for the answer, before the read if it knows the size. */
   readonly memory?: Memory | undefined;
   /** Receives headers for the answer, whatever its status, such as those of rate limits. */
   readonly answerHeaders?: ((headers: Readonly<Record<string, string>>) => void) | undefined;
@@ -171,7 +171,7 @@ export interface InvokeRequest {
   readonly idempotencyKey?: string | undefined;
   /** True when the key is for this request alone: after an error, no later request finds its invocation. */
   readonly hasSingleUseKey?: boolean | undefined;
-  /** A repeated request joins an invocation that has not ended; without it the gateway refuses with `idempotency-in-flight`. */
+  /** True lets a repeated request join an invocation that has not ended; else the gateway refuses it with `idempotency-in-flight`. */
   readonly join?: boolean | undefined;
   /** True when the gateway follows the invocation for its client at once. */
   readonly isFollowed?: boolean | undefined;

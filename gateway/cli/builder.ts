@@ -10,7 +10,7 @@ export interface Built {
   readonly buildMs: number;
   /** True when nothing had changed since the last build. */
   readonly cached: boolean;
-  /** Files of the project and its packages in the bundle, absolute. */
+  /** Absolute paths of the files in the bundle: those of the project and of its packages. */
   readonly files: readonly string[];
   /** Notes to the developer about the source's workflows. */
   readonly notes: readonly string[];

@@ -35,7 +35,7 @@ export async function runCommandLine(argv: readonly string[], surroundings: Surr
   }
 }
 
-/** True for the signal's reason, and for the errors with which Node's timers and prompts stand for it. */
+/** True for the signal's reason, and for the errors that Node's timers and prompts throw instead of it. */
 function isAbort(thrown: unknown): boolean {
   return thrown instanceof Error && thrown.name === 'AbortError';
 }

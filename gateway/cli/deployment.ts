@@ -10,7 +10,7 @@ import { type Built, buildComponent } from './builder.ts';
 import { EXIT, Failure } from './failure.ts';
 import type { FunctionSource } from './function-source.ts';
 
-/** Longest wait for a turn: builds of a gateway that died count for the longest time of a build. */
+/** Longest wait while the tenant is at its limit: the builds of a gateway that died count until the longest build would have ended. */
 const TURN_MS = 200_000;
 const AGAIN_MS = 1000;
 
@@ -57,7 +57,7 @@ export async function planFunction(
   return inTurn(() => client.planDeploy(source.manifest, component, { ...target, signal }), signal);
 }
 
-/** Makes a call again while the tenant has as many requests or builds under way as it may have. */
+/** Repeats a call while the tenant is at its limit of requests or builds under way. */
 async function inTurn<T>(call: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   for (const until = performance.now() + TURN_MS; ; await pause(AGAIN_MS, signal)) {
     try {

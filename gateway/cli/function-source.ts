@@ -68,7 +68,7 @@ function describe(entry: string): { entry: string; kind: FunctionSource['kind'] 
   });
 }
 
-/** True for a WebAssembly module that is not a component: the build puts the contract around it. */
+/** True for a WebAssembly module that is not a component: the build wraps it into one. */
 function isCoreModule(file: string): boolean {
   const head = Buffer.alloc(8);
   const descriptor = openSync(file, 'r');

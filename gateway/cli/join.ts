@@ -17,7 +17,7 @@ import { EXIT, Failure } from './failure.ts';
 
 /** Longest wait for the gateway, and for Redis, in milliseconds. */
 const DEADLINE_MS = 10_000;
-/** Longest wait for this machine's Redis user. A gateway that loses Redis after it noted the machine makes the user within 10 s of its return. */
+/** Longest wait for this machine's Redis user. A gateway that loses Redis after it recorded the machine creates the user within 10 s of reconnecting. */
 const USER_MS = 15_000;
 const RETRY_MS = 500;
 /** Files of a home that belongs to a platform. */
@@ -35,7 +35,7 @@ export interface JoinRequest {
   /** Separated by commas. */
   readonly role?: string;
   readonly address?: string;
-  /** Versions of the exchange; those that this release speaks by default. */
+  /** Versions of the join exchange that this machine speaks; by default those of this release. */
   readonly versions?: Versions;
   /** Its `PIE_MACHINE`, `PIE_ROLES` and `PIE_ADDRESS` stand for absent options, as they will when the machine starts. */
   readonly environment?: NodeJS.ProcessEnv;

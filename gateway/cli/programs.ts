@@ -18,7 +18,7 @@ const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
  * Runs one of the platform's programs (a path below its root) to its end. `inherit` gives it this terminal, which sends Ctrl-C to it, too.
  * `read` returns its output; the program then has a process group of its own, to which this process forwards Ctrl-C and the end of the terminal.
  * This process forwards SIGTERM to the program, and kills the program with its children after `timeoutMs`. Throws {@link Failure} for a program
- * that is missing or was killed for its time.
+ * that is missing or did not end in that time.
  */
 export async function runProgram(
   script: string,

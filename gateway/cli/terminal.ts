@@ -9,7 +9,7 @@ export interface Progress {
   clear(): void;
 }
 
-/** Characters that a terminal obeys instead of showing, except line breaks and tabs, and marks that turn the direction of the text behind them. */
+/** Characters that a terminal obeys instead of showing: controls except line breaks and tabs, and marks that set the direction of text. */
 const OBEYED = /(?!\r?\n|\t)\p{Cc}|[\u202a-\u202e\u2066-\u2069]/gu;
 /** Characters that end a line. */
 const LINE_ENDS = /[\n\v\f\r\u0085\u2028\u2029]+/g;
@@ -73,7 +73,7 @@ export class Terminal {
     if (!this.json && !this.#silent) this.#err.write(`${this.#style(2, shown(line, this.#err))}\n`);
   }
 
-  /** A remark about the result, at its place in it. Goes to a terminal on standard output, and always to standard error. */
+  /** A remark about the result, at its place in it. Goes to standard error, and to standard output too when only that is a terminal. */
   remark(line: string): void {
     if (this.#out.isTTY && !this.#err.isTTY) this.#printStyled(this.#style(2, shown(line, this.#out), this.#out));
     this.note(line);
@@ -173,12 +173,12 @@ export class Terminal {
   }
 }
 
-/** A text as this stream may have it: whole in a pipe, without what a terminal obeys on a terminal. */
+/** The text for a stream: unchanged for a pipe; for a terminal, with a mark in place of each character that a terminal obeys. */
 function shown(text: string, stream: NodeJS.WriteStream): string {
   return stream.isTTY ? text.replace(OBEYED, '\ufffd') : text;
 }
 
-/** JSON as this stream may have it: on a terminal, escapes stand for what a terminal obeys, and the value stays the same. */
+/** The JSON for a stream: for a terminal, with escapes in place of the characters that a terminal obeys, so the value stays the same. */
 function jsonLine(value: unknown, stream: NodeJS.WriteStream): string {
   const text = JSON.stringify(value);
   if (!stream.isTTY) return text;

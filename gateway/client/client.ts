@@ -33,7 +33,7 @@ export type { InvokeOptions, Outcome } from './invoking.ts';
 export type { LogQuery } from './logs.ts';
 export type { InvocationListQuery } from './operations.ts';
 
-/** Time for which `send` repeats a message: the platform knows its key for a minute. */
+/** Time for which `send` retries a message: the platform remembers an idempotency key for a minute. */
 const KEY_KNOWN_MS = 45_000;
 const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
 
@@ -50,7 +50,7 @@ export class PieClient extends FunctionsClient {
   /** Tenants, their API keys and the audit log. */
   readonly tenants: TenantsClient;
   readonly secrets: SecretsClient;
-  /** Lists of invocations, the platform's load, the webhooks' secret. */
+  /** Lists of invocations, load, GPU hosts, machines, join tokens and the webhook secret. */
   readonly operations: OperationsClient;
   readonly schedules: SchedulesClient;
   readonly #http: Http;

@@ -25,7 +25,7 @@ interface EventData {
   readonly metric: Readonly<Record<string, unknown>>;
   /** The runtime died, or the store lost writes. The client may have seen events after number `after` that the store lacks: they are void. */
   readonly gap: { readonly after: number };
-  /** The invocation waits for a person until then; see `PieClient.answer`. The next attempt keeps the messages so far. */
+  /** The invocation waits until `until` for the answer of a person; see `PieClient.answer`. The next attempt keeps the messages so far. */
   readonly question: { readonly text: string; readonly schema: object; readonly until: string };
   readonly result: { readonly output: Json; readonly usage: Usage };
   readonly error: {

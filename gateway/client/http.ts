@@ -10,8 +10,8 @@ export interface ClientOptions {
   /** `globalThis.fetch` by default; pass a service binding's `fetch` in workerd. */
   readonly fetch?: Fetch;
   /**
-   * Limit on the wait for an answer, and on each silence within its body; 60,000 by default. Streams have neither limit, and deployments only
-   * the second.
+   * Limit on the wait for an answer, and on each silence within its body; 60,000 by default. Streams have only the first limit. Deployments,
+   * uploads of files and `invokeAndWait` have only the second.
    */
   readonly timeoutMs?: number;
   /** Longest time that the client tries to resume a broken stream or to retry a refused connection; 30,000 by default. */

@@ -116,7 +116,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
       : await errorFromResponse(response, await this.#http.text(response, this.#options.signal));
   }
 
-  /** True when the stream went on for a while before it broke or fell silent: the time for the earlier break does not count for this one. */
+  /** True when the stream went on for a while before it broke or fell silent: the new break then gets the whole `reconnectMs` again. */
   #wasSteady(openedAt: number, problem: unknown): boolean {
     const { reconnectMs, idleTimeoutMs } = this.#http;
     const silentMs = problem instanceof DOMException && problem.name === 'TimeoutError' ? idleTimeoutMs : 0;

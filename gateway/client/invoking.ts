@@ -111,8 +111,8 @@ export function preferring(options: { readonly cancelOnDisconnect?: boolean }): 
 }
 
 /**
- * Sends until it succeeds or fails for good. A request whose answer was lost has still made its invocation: the gateway refuses the retry
- * as in flight, and the client attaches. With a caller's own key the first refusal is final: it may concern another request.
+ * Sends until it succeeds or fails for good. A request whose answer was lost may have made its invocation: the gateway then refuses the retry
+ * as in flight, and the client attaches. It does not attach at the first try with the caller's own key, which another request may have used.
  *
  * @param patient true when the answer may come late; see `Http.retrying`
  */

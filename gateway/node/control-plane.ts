@@ -185,7 +185,7 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
-    // Only an operator can reach an invocation of another tenant here.
+    // Only an operator can reach another tenant's invocation here, and `open` records that read.
     const isOperator = includesScope(call.principal.scopes, 'operator');
     const before = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
     return translatingFeed(
@@ -393,7 +393,7 @@ export class NodeControlPlane implements ControlPlane {
       submitter.forget(id);
       return this.#repeated(call, submitted.id, request.join === true);
     }
-    // A client that left meanwhile may get no follower.
+    // The invocation of a client that has left may get no follower, so keep no messages for one.
     if (call.signal.aborted) submitter.forget(id);
     return {
       id,

@@ -54,7 +54,7 @@ async function newKey(apiKeys: Scheduler['apiKeys'], now: number): Promise<strin
   return outcome.apiKey;
 }
 
-/** Removes the keys of machines that have gone unused for longest, as far as a new key needs room in the tenant and among its kind. */
+/** Makes room for a new key below `MAX_KEYS` and `MAX_OWN_KEYS`: removes the machine keys that have been unused longest, none used recently. */
 async function makeRoom(apiKeys: Scheduler['apiKeys'], now: number): Promise<void> {
   const all = await apiKeys.list(DEFAULT_TENANT);
   const own = all

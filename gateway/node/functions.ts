@@ -142,7 +142,7 @@ export class NodeFunctions {
       const { removals, audit, schedules } = this.#scheduler;
       const { tenant } = principal;
       const removeSchedules = async () => {
-        // Schedules of a name that the platform's function keeps go on with that one.
+        // The schedules of a shared function's name stay: they now run the platform's function.
         if (ownersFor(tenant, name).length === 1) await schedules.removeOf(tenant, name);
       };
       const left = await removals.removeFunction(tenant, name, now, async () => {

@@ -2,12 +2,12 @@ import { isDrained } from '#scheduler/policies/placement.ts';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Health } from '../app/control.ts';
 
-/** Time that a lost GPU host gets to return: most restart, and rerouted traffic would only have to come back. */
+/** Time in which a lost GPU host may return before readiness fails: most just restart, and a load balancer would reroute traffic in vain. */
 export const GPU_HOST_GRACE_MS = 5000;
 
 /**
- * Checks whether some runtime would run a new invocation, by the runtimes' own reports. Every function counts as one that computes,
- * because a function that names no model may use all.
+ * Checks by the runtimes' own reports whether some runtime would run a new invocation. Every function counts as one that needs a GPU host,
+ * because a function that names no model may use all models.
  *
  * @param now milliseconds since the Unix epoch
  */

@@ -49,9 +49,9 @@ export class InvocationAccess {
   /**
    * Records an operator's act on another tenant's invocation in that tenant's audit log; a tenant's own acts are not recorded.
    *
-   * All reads of one invocation, or of one of its files, by one request share an entry, once a minute. Requests count by their id, because an
-   * edge gateway makes several of one. A client that repeats an id on purpose hides only its further reads of the same invocation or file in
-   * that minute.
+   * For a minute, all reads of one invocation, or of one of its files, share an entry if they have the same request id: an edge gateway makes
+   * several requests with one id. A client that repeats an id on purpose hides only its further reads of the same invocation or file in that
+   * minute.
    */
   async record(
     { principal, requestId }: Call,

@@ -14,13 +14,13 @@ export interface JoinSource {
   /** The platform's Redis as this machine reaches it; null when no other machine can. */
   readonly redis: {
     readonly url: string;
-    /** Certificates of the authorities that may have signed the server's, PEM. */
+    /** Certificates of the authorities that may have signed the certificate of the Redis server, PEM. */
     readonly ca?: string;
   } | null;
   readonly masterKeys: MasterKeys;
   /** The settings that all machines have in common. */
   readonly settings: () => Readonly<Record<string, unknown>>;
-  /** Versions of the exchange; those that this release speaks by default. */
+  /** Versions of the join exchange that the gateway accepts; by default those of this release. */
   readonly versions?: Versions;
 }
 

@@ -9,7 +9,7 @@ const SEVERITY: Readonly<Record<LogLevel, number>> = { debug: 0, info: 1, warn: 
 /** Lines per read, divided among all logs that are read together. */
 const PAGE = 500;
 const SMALLEST_PAGE = 20;
-/** Target for the characters of one read, by the size of the lines read before: a line may have 16 Ki characters. */
+/** Target for the characters of one read, estimated from the lines of the page before: a line may have 16 Ki characters. */
 const PAGE_CHARACTERS = 256 * 1024;
 /** Number of logs whose first lines are read together. */
 const OPENED_AT_ONCE = 8;
@@ -24,7 +24,7 @@ const MAX_LOOKED_AT = 100_000;
 const MAX_LOOKED_UP = 20_000;
 /** Maximum characters of past lines in one answer; the newest lines stay. */
 const MAX_CHARACTERS = 4 * 2 ** 20;
-/** Time for which a request examines lines that it has read before other requests have their turn. */
+/** Longest time for which a request examines lines without a break; other requests then have their turn. */
 const SLICE_MS = 10;
 /** Number of lines whose invocations' states are looked up in one call. */
 const BATCH = 200;
@@ -274,7 +274,7 @@ class Backwards {
 
 const MAX_SEQUENCE = '18446744073709551615';
 
-/** Parses `<ms>-<number>@<function>`, a cursor over several functions. In the log of a later name, a line with the same id may follow. */
+/** The place of the cursor `<ms>-<number>@<function>` in one log. Lines with equal ids are in order of name: a later name includes the id. */
 function cursorFor(cursor: string, name: string): string {
   const [place = LOG_BEGINNING, of] = cursor.split('@');
   if (of === undefined || name <= of) return place;

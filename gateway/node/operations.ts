@@ -34,7 +34,7 @@ import { translating } from './store-errors.ts';
 const HEARD_MS = LEASE_MS;
 const HEARD_POLL_MS = 20;
 
-/** Lists of invocations, load and GPU hosts, from Redis. */
+/** Lists of invocations, load, GPU hosts, machines, join tokens and the webhook secret, in Redis. */
 export class NodeOperations implements Operations {
   readonly #scheduler: Scheduler;
   readonly #joining: Joining;

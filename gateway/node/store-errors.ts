@@ -5,9 +5,9 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { retryHeaders } from '../app/http/rate-limit.ts';
 
-/** An invocation may end soon, at an unknown time. */
+/** Pause before a retry: an invocation with the key may end soon, at an unknown time. */
 const CONCURRENCY_RETRY_MS = 1000;
-/** The shortest delay of a debounced invocation. */
+/** Pause before a retry: the shortest delay of a debounced invocation. */
 const DEBOUNCE_RETRY_MS = 1000;
 
 /** Converts errors of the scheduler to gateway errors. */

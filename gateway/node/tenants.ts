@@ -131,7 +131,7 @@ export class NodeTenants implements Tenants {
       const key = await this.#keyToChange(call, tenant, id);
       if (key === null) return false;
       const { principal } = call;
-      // An operator may remove another last key: an operator can always make a new one.
+      // An operator may remove a tenant's last admin key, except the operator's own: operators can always make a new one.
       const keepLast = id === principal.keyId || !includesScope(principal.scopes, 'operator');
       const outcome = await this.#scheduler.apiKeys.remove(tenant, id, { keepLast, actor: principal.keyId });
       if (outcome === 'last') {
@@ -176,7 +176,7 @@ export class NodeTenants implements Tenants {
   }
 }
 
-/** The principal of a stored key; null without one. Throws when the key is no longer valid. */
+/** The principal of a key; null for an unknown key. Throws when the key has expired or its tenant is suspended. */
 export function toPrincipal(authentication: Authentication): Principal | null {
   switch (authentication.kind) {
     case 'valid':

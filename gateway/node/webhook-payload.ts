@@ -8,7 +8,7 @@ const MAX_OUTPUT_BYTES = 256 * 1024;
 
 /**
  * A webhook's body: `{"type": "invocation.ended", "timestamp", "data"}`, where `data` is the answer of `GET /v1/invocations/{id}`.
- * `outputOmitted` is set for a success without its output: one above 256 KiB, or one that is no longer kept at a late attempt.
+ * `outputOmitted` is set for a success without its output: one above 256 KiB, or one that was deleted before a late delivery attempt.
  */
 export function webhookPayload(scheduler: Pick<Scheduler, 'events'>): (invocation: Invocation) => Promise<string> {
   return async (invocation) => {

@@ -59,9 +59,9 @@ export interface Backend {
   readPage(page: number, into: Uint8Array): void;
   writePage(page: number, from: Uint8Array): void;
   /**
-   * As `readPage` and `writePage`, for memory of `allocatePinned` that the caller keeps: they only queue the copy, after which later calls
-   * are ordered. Nothing but queued copies uses the memory before `settlePages`, which waits for all of them, or before `pagesSettled`
-   * resolves, which leaves the thread free. Copies from and to other memory are complete when the call returns.
+   * As `readPage` and `writePage`, for memory of `allocatePinned` that the caller keeps: they only queue the copy, and later calls take
+   * effect after it. Only queued copies may use the memory until `settlePages` returns, which blocks until all have ended, or until
+   * `pagesSettled` resolves, which leaves the thread free. Copies from and to other memory are complete when the call returns.
    */
   queueReadPage?(page: number, into: Uint8Array): void;
   queueWritePage?(page: number, from: Uint8Array): void;

@@ -245,8 +245,8 @@ export class Batcher {
   }
 
   /**
-   * Makes a call with inputs left (a cut prefill, a run), or one whose missing need has arrived, ready for its next step. A run counts as
-   * newly arrived. A call that was paused behind one that has not gone after all waits for that one.
+   * Makes a call with inputs left (a cut prefill, a run), or a call that got what it waited for, ready for its next step. A run counts as
+   * newly arrived. A call behind an earlier one that was held waits for that one instead.
    */
   resume(call: BatchCall, nowMs: number): void {
     if (call.state === 'done' || call.state === 'queued') return;
@@ -273,7 +273,7 @@ export class Batcher {
     for (const { later } of call.links?.softDependents ?? []) this.#goBack(later);
   }
 
-  /** Makes a call wait again that found no room in the batch: it became ready behind an earlier call, which did not go after all. */
+  /** Makes a call that found no room in the batch wait again: it became ready behind an earlier call, which did not go after all. */
   #goBack(later: BatchCall): void {
     if (later.state !== 'ready' || later.blockers === 0) return;
     this.#withdraw(later);

@@ -74,8 +74,8 @@ export abstract class BatchCall {
   abstract get continues(): boolean;
 
   /**
-   * Forwards of different variants never share a batch: the model, or one of its adapters on a backend whose batches have one adapter. Every
-   * other call has none.
+   * The forward's adapter, on a backend whose batches can have only one adapter; undefined for the model alone and for all other calls.
+   * Forwards of different variants never share a batch.
    */
   get variant(): string | undefined {
     return undefined;

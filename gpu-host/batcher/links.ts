@@ -3,7 +3,7 @@ import type { BatchCall } from './call.ts';
 /** A later call that may go into the same batch, behind this call. */
 export interface SoftEdge {
   readonly later: BatchCall;
-  /** True when the later call reads what this call fills; false when it must only not fill before this call has read. */
+  /** True when the later call reads what this call fills; false when it merely must not fill before this call has read. */
   needs: boolean;
 }
 

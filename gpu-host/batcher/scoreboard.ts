@@ -17,8 +17,8 @@ const PRUNE_ENTRIES = 4096;
 /**
  * Order of arrival between calls of one address space that touch the same resources, unless both only read.
  *
- * A later call waits until the earlier one is done. The wait is *soft* between two forwards of which neither continues, of which at least
- * one fills a page's empty slots and neither writes otherwise. Both may then be in one batch, the earlier first, since keys and values
+ * A later call waits until the earlier one is done. The wait is *soft* between two forwards when neither continues, at least one fills a
+ * page's empty slots, and neither writes in another way. Both may then be in one batch, the earlier first, since keys and values
  * precede attention in every layer.
  *
  * A lone call costs nothing here: keys are registered only once a second call comes while the first is not done.
@@ -113,7 +113,7 @@ export class Scoreboard {
     entry.prunedAt = PRUNE_READERS;
   }
 
-  // All waits of one call are added together, so an earlier one for the same pair is the last in its list.
+  // A call adds all its waits in one go, so an earlier wait of the same pair of calls is the last in its list.
 
   /** Makes `later` wait until `earlier` is done, unless it is done already or is the same call. */
   #block(earlier: BatchCall, later: BatchCall): void {

@@ -96,7 +96,7 @@ export class LatencyTurns {
     return aheadMs === 0 ? undefined : aheadMs > 0;
   }
 
-  /** Makes each call press whose pages a pressing call awaits. */
+  /** Adds the calls whose pages a pressing call awaits to the pressing ones. */
   lend(awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>): void {
     for (const [call, waiting] of awaitedBy)
       if (waiting.some((waiter) => this.#pressing.has(waiter))) this.#pressing.add(call);
@@ -108,7 +108,7 @@ export class LatencyTurns {
     this.#passedOver = isPassed ? this.#passedOver + 1 : 0;
   }
 
-  /** Call when the batch's step, or one of them, is done. */
+  /** Call when a step of the batch is done. */
   stepped(stepMs: number): void {
     const kept = (this.#slowStepMs ?? 0) * (this.#pressing.size > 0 ? FORGET_CUT : FORGET);
     this.#slowStepMs = Math.max(stepMs, kept);

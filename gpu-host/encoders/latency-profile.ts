@@ -27,7 +27,7 @@ export interface LatencyPoint {
 }
 
 /**
- * An encoder's time for a batch by its size, measured on line; each size doubles the one before. A single mean over all sizes would mistake the
+ * An encoder's time for a batch by its size, measured online; each size doubles the one before. A single mean over all sizes would mistake the
  * fixed time of small batches for a slow device. Pure.
  */
 export class LatencyProfile {
@@ -66,8 +66,8 @@ export class LatencyProfile {
       this.#msPerToken[exponent] = now;
       return;
     }
-    // A device that has become slower or faster has become so for all sizes, and the others may not be measured for long. They follow less, so
-    // that a size whose first measurement was disturbed does not stay out of line with them.
+    // A device that has become slower or faster is so for all sizes, and other sizes may not be measured again soon. Their times follow with
+    // less weight, so that a size whose first measurement was disturbed does not stay out of line with them.
     for (const [i, other] of this.#msPerToken.entries()) {
       const weight = i === exponent ? WEIGHT : OTHERS_WEIGHT;
       if (other !== undefined) this.#msPerToken[i] = other * (1 + weight * (now / before - 1));

@@ -20,7 +20,7 @@ export interface PickedText<Call extends Waiting> {
 const FREE_PADDING = 128;
 /** Batches of work that may overtake one call of a workflow. At 25 ms a batch they take 1.6 s; the longest, of 100 ms, take 6.4 s. */
 const MOST_OVERTAKING_BATCHES = 64;
-/** Calls of workflows that exchange turns; later ones wait for theirs, which bounds the cost of a batch. */
+/** Calls at the front of a tenant's queue that may exchange turns, at most. Bounds the time that the choice of a text takes. */
 const MOST_EXCHANGING = 256;
 
 /** One tenant's calls. */

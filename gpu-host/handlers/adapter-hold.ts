@@ -22,7 +22,7 @@ export class AdapterHold implements AdapterWant {
   }
 
   /**
-   * Variant for batching. A call whose adapter was refused counts as the model's own: it fails in any batch. So does every call on a backend
+   * Variant for batching. A call whose adapter was refused counts as one without adapter: it fails in any batch. So does every call on a backend
    * whose batches may have several adapters.
    */
   get variant(): string | undefined {

@@ -29,7 +29,7 @@ export interface ModelContext {
   embedding(token: number): Float32Array | undefined;
 }
 
-/** More addresses take the thread for longer than any call takes to arrive: about 0.2 µs an address. Other items take no longer. */
+/** Items of a call beyond which it counts as long. On its arrival, each address takes the thread about 0.2 µs. Other items take no longer. */
 const MANY_ITEMS = 256;
 
 /** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */

@@ -10,7 +10,7 @@ import type { TransferBuffer } from '../memory/transfers.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import type { ModelSpace } from './space.ts';
 
-/** Sendings, and arriving copies, that one inferlet has at once on a model. */
+/** Maximum sendings, and maximum arriving copies, of one inferlet on a model at once. */
 const MAX_CARRIED = 4;
 
 /** Pages frozen for another host, which reads their bytes in order. */

@@ -2,7 +2,7 @@
 export const LONGEST_USE_MS = 1000;
 
 /**
- * Inputs of a step that a device of the CPU computes quickly, unless the model is large. A larger step may block the process's thread for
+ * Maximum inputs of a step that a backend on the CPU computes quickly, unless the model is large. A larger step may block the process's thread for
  * seconds, while it answers no runtime.
  */
 const QUICK_INPUTS = 16;
@@ -116,7 +116,7 @@ export class DeviceShare {
       // Steps that overlap would pay for each other's time.
       const goesFirst = other.weight > 0 || this.#start(other) < this.#start(me);
       if (isAtWork && goesFirst && wants(other)) waits = true;
-      // The other model may wait for calls of its own with the device idle.
+      // Wakes the other model, which may keep the device idle while it waits for calls of its own.
       if (other.weight > 0) other.ended();
     }
     me.waits = waits;

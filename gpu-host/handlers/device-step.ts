@@ -15,7 +15,7 @@ export interface StepPart extends StepRow {
   readonly grant: Grant;
 }
 
-/** A step that the device has computed. `parts` and `outputs` are those of its calls; of a guessed step, some rows may have none. */
+/** A step that the device has computed. `parts` and `outputs` are those of its calls; some `rows` of a guessed step may have no call. */
 export type ComputedStep = Pick<DeviceStep, 'parts' | 'outputs' | 'rows' | 'isAhead' | 'submittedMs' | 'endedMs'>;
 
 /** A step on the device, from when it is handed over. */

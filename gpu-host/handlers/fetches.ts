@@ -7,7 +7,7 @@ import type { Preemption } from './preemption.ts';
 import type { ModelSpace } from './space.ts';
 import type { StepGaps } from './step-gaps.ts';
 
-/** Most fetches that read the disk at once: each takes a buffer, and as many are in pinned memory. */
+/** Maximum fetches that read the disk at once: each takes a buffer, and `TransferBuffers` has this many in pinned memory. */
 const MOST_AT_ONCE = 8;
 
 /** A fetch that waits for its turn. */
@@ -45,7 +45,7 @@ export class Fetches {
 
   /** Resolves when no disk is read any more. */
   async ended(): Promise<void> {
-    // A copy in a gap may begin another one meanwhile.
+    // A copy in a gap may begin another fetch meanwhile.
     while (this.#running.size > 0) await Promise.all(this.#running);
   }
 

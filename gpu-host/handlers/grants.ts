@@ -12,8 +12,8 @@ import { DistributionCall, type ProjectCall } from './project.ts';
  * order: later calls build on earlier ones.
  *
  * A call that waits until another family's call has computed pages lends its age to that family: a third family between
- * both must not take the memory that these pages need. Without enough memory at that family's own age, its call is held
- * all the same, and the call that waited then computes the pages.
+ * both must not take the memory that these pages need. If that family's own age does not get it enough memory, its call
+ * is held all the same, and the waiting call then computes the pages.
  */
 export function oldestFirst(grants: readonly Grant[], awaitedBy: Batch['awaitedBy']): readonly Grant[] {
   if (awaitedBy.size === 0 && grants.every((grant, i) => i === 0 || !isNewerCall(grants[i - 1] as Grant, grant)))

@@ -76,8 +76,8 @@ interface Taken {
  * token that was picked. A wrong guess costs its inferlet the time, and changes no result: the key and value that it wrote lie in a slot that
  * counts as empty. When all calls for a guessed step have come, the step after it is handed over.
  *
- * A step is guessed only if every call of the one before will probably go on so: a call that is left out would have to wait for it. Other calls
- * that can go by then join it if all are such steps and their pages are in place; if any is not, the guesses end.
+ * A step is guessed only if each inferlet of the step before will probably ask for another one: a call that is left out would have to wait.
+ * Other calls that are ready by then join the step if all of them are such steps with their pages in place; otherwise the guesses end.
  */
 export class GuessedSteps {
   readonly #context: ModelContext;
@@ -88,7 +88,7 @@ export class GuessedSteps {
     this.#turns = turns;
   }
 
-  /** The next steps of the inferlets whose step is under way; empty when one of them may ask for another, or another call wants the device. */
+  /** The next steps of the inferlets whose step is under way; empty when one may ask for something else, or another call wants the device. */
   rowsAfter({ parts, failure }: DeviceStep): readonly NextStep[] {
     if (this.#context.backend.ahead !== true || failure || !this.#turns.isAlone()) return [];
     if (!parts.every(({ call }) => call instanceof StepCall && call.hostQueue.trail.isSteady)) return [];
@@ -310,7 +310,7 @@ function joinedOf({ parts }: GuessedStep): readonly Taken[] {
   return parts.flatMap((part, row) => (part instanceof NextStep ? [] : [{ guess: undefined, row, part }]));
 }
 
-/** True when the inferlet of this part will probably go on so. */
+/** True when the inferlet of this part will probably ask for another step like it. */
 function isSteady(part: NextStep | StepPart): boolean {
   return part instanceof NextStep || part.call.hostQueue.trail.isSteady;
 }

@@ -74,7 +74,7 @@ export class Instants {
       this.#execute(call as MemoryCall);
   }
 
-  /** Charges an inferlet for the thread's time since then, beyond what was spent meanwhile, unless it is short. */
+  /** Charges an inferlet for the thread's time since `startedMs`, except `spentMs`, which was charged already. A short time is free. */
   chargeSince(startedMs: number, { hostQueue: { space } }: HostCall, spentMs = 0): void {
     const ms = performance.now() - startedMs - spentMs;
     if (ms > FREE_MS) this.#time.spendFor(ms, space.port.meter);

@@ -28,9 +28,9 @@ export class NextStep {
   }
 
   /**
-   * The step after `before`, which is prepared as `under` and whose token is in row `row` of its batch's results. Undefined when that is no
-   * plain step, or when the place of the next keys is not certain: on a page that is the inferlet's alone or, when the pages that `before`
-   * names are full, on the page of its queue's next allocation.
+   * The step after `before`, which is prepared as `under` and whose token is in row `row` of its batch's results. Undefined when `before` is no
+   * plain step, or when the slot of the next keys is not certain. It is certain on a page that only the inferlet holds and, when the pages that
+   * `before` names are full, on the page that was spared for its queue's next allocation.
    */
   static after(
     before: StepCall | NextStep,

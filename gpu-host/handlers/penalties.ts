@@ -7,7 +7,7 @@ import { checkTokens } from './checks.ts';
 import { RowChangeList } from './row-changes.ts';
 import { candidatesWanted } from './sampler.ts';
 
-/** Maximum biases of a run: their order takes time of the host's thread. */
+/** Maximum biases of a run: sorting them takes time of the host's thread. */
 const MAX_BIASES = 1024;
 /** Largest penalty or bias. Sums of these over a text are far from the end of 32-bit floats. */
 const LARGEST = 1e6;
@@ -36,8 +36,8 @@ export class Penalties {
   #list: RowChangeList | undefined;
 
   /**
-   * @param position the run's. The rest of a run that a quota capped adds the tokens before the cap, at most one for each earlier position,
-   *   to those that the inferlet gave
+   * @param position the run's. A run that continues one which a quota capped adds the tokens before the cap to `chosen`: at most one for
+   *   each earlier position
    * @throws CallFault `invalid-argument` or `limit-exceeded`
    */
   constructor(

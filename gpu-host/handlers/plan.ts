@@ -210,7 +210,7 @@ export class ForwardPlan {
 function resolve(space: PageSpace, request: ForwardRequest, pages: ContextPages, prefix: PrefixRun | undefined) {
   const { outPages, mask } = request;
   const positions = prefix ? request.positions.subarray(prefix.taken) : request.positions;
-  // Do this before the context is gathered: it may move an address that is both in and out to a copy.
+  // Before the context is gathered: `emptySlots` may move an address that is both in and out to a copy.
   const slots = outPages.length > 0 ? space.emptySlots(outPages, positions.length) : [];
   const context = gatherContext(space, prefix?.context ?? pages, smallest(positions), slots.length, mask !== undefined);
   const matrix = visibility(positions, context, mask);
@@ -240,7 +240,7 @@ export function prefixRequest({
 }
 
 /**
- * Bounds the scores of a call that cannot be cut: all its inputs are computed at once, while a batch bounds any other.
+ * Bounds the scores of a call that cannot be cut: all its inputs are computed at once. The limits of a batch bound any other call.
  * @throws CallFault `limit-exceeded`
  */
 function checkScores({ positions, outPages, mask }: ForwardRequest, keys: number, heads: number): void {

@@ -43,7 +43,7 @@ export class ResidencyCall extends NamedPagesCall {
         // Check this before pages come from disk in vain.
         snapshots.leases.check(this.hostQueue.space.owner.tenant, found.pages, leaseMs, found.snapshot);
         return this.#bringBack(found, (snapshot) => {
-          // The name may be another export's than before it came from disk.
+          // The name may have passed to another export while the pages came from disk.
           this.#find().lease = snapshots.leases.grant(snapshot, leaseMs);
         });
       }

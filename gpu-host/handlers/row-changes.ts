@@ -17,7 +17,7 @@ export class RowChangeList {
 
   /**
    * @param changeOf the sum of a token's changes at the time of the call
-   * @param biased and `chosen`: sorted; a token may come more than once
+   * @param biased sorted, as is `chosen`; a token may come more than once
    */
   constructor(
     { frequency, presence }: { readonly frequency: number; readonly presence: number },

@@ -22,7 +22,7 @@ export function candidatesWanted(sampler: Sampler, maxTopK: number): number {
 /**
  * Picks one of `count` candidates, most probable first, whose log-probabilities at temperature 1 start at `logProbabilities[offset]`;
  * returns its index. Never picks a log-probability of -Infinity, unless it is the first. Cuts apply in the order top-k, top-p, min-p to
- * probabilities after the temperature, each over the tokens that the cut before left. The draw is a function of the seed and `position` alone.
+ * probabilities after the temperature, each over the tokens that passed the previous cut. The draw is a function of the seed and `position` alone.
  */
 export function pick(
   sampler: Sampler,

@@ -26,7 +26,7 @@ export class Copies {
   /** Kept copies by tenant and version, least recently used first. */
   readonly #kept = new Map<string, Kept>();
 
-  /** Time after which a copy that arrives, or is sent, ends when no call of it comes. */
+  /** Time without a call after which a copy that arrives, or is sent, ends. */
   readonly idleMs: number;
 
   /** @param most bytes of all copies; a tenant alone may have half */

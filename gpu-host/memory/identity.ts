@@ -10,7 +10,7 @@ import type { PrefixNode } from './prefix/tree.ts';
 export class PagePrefix {
   /** Owner of the tokens: lookups never cross tenants. */
   readonly tenant: string;
-  /** The low-rank adapter that computed them; undefined for the model alone. */
+  /** The low-rank adapter that computed the keys and values; undefined for the model alone. */
   readonly adapter: string | undefined;
   /** The page before it; undefined for the first of a text. */
   readonly parent: PagePrefix | undefined;

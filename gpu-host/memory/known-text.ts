@@ -36,7 +36,7 @@ export class KnownText {
     return this.#slots;
   }
 
-  /** Drops the first page that changed (given back, masked, changed, moved) or that differs from `addresses`, and all pages after it. */
+  /** Drops the first page that was given back, masked, changed or moved, or that differs from `addresses`, and all pages after it. */
   check(addresses: Uint32Array, adapter: string | undefined): void {
     const wanted = this.#prefixes[0]?.adapter === adapter ? Math.min(addresses.length, this.#mappings.length) : 0;
     let same = 0;

@@ -11,8 +11,8 @@ export interface PagePart {
 }
 
 /**
- * The beginning of the page that a text last went on in after `node`, as far as it holds `tokens`: a hit may end inside a page. Undefined
- * when there is none on the device. The page may have changed since, so only its own identity counts.
+ * The start of the page in which a text last continued after `node`, as far as the page holds `tokens`: a hit may end inside a page.
+ * Undefined when no such page is on the device. The page may have changed since, so only its own identity counts.
  */
 export function partAfter(node: PrefixNode<Page> | undefined, tokens: Uint32Array): PagePart | undefined {
   const page = node?.next;
@@ -22,7 +22,7 @@ export function partAfter(node: PrefixNode<Page> | undefined, tokens: Uint32Arra
   return common > 0 ? { page, tokens: common } : undefined;
 }
 
-/** Copies a part into an empty page of the space. `before` is the identity of the page before that one. */
+/** Copies a part into an empty page of the space. `before` is the identity of the page in front of the empty one. */
 export function copyPart(
   space: PageSpace,
   { page, tokens }: PagePart,

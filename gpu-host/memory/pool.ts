@@ -96,7 +96,7 @@ export class PagePool {
     if (page.references === 0) this.#end(page);
   }
 
-  /** Adds the prefix tree's reference to a page, which has at most one. */
+  /** Adds the prefix tree's reference to a page; each page has at most one such reference. */
   adopt(page: Page): void {
     if (page.inTree) throw new Error('a page is in the prefix tree already');
     if (page.references === 0) throw new Error('a page that is gone cannot be cached');

@@ -27,13 +27,13 @@ export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): nu
   for (const [page, mappings] of need.copies) {
     let left = holders(page) - mappings;
     for (const { held } of ended) left -= held.get(page) ?? 0;
-    // The last mapping to write a page that no other holder has writes it in place.
+    // Without other holders, the last mapping that writes the page writes it in place.
     frames += left > 0 ? mappings : mappings - 1;
   }
   return frames;
 }
 
-/** Room in swap: `pages` are free, and those of the ended whose tickets `reusable` accepts come free. */
+/** Room in swap: for `pages` now, and for each swapped-out page that ends with its holders, if `reusable` accepts its ticket. */
 export interface SwapRoom {
   readonly pages: number;
   reusable(ticket: SwapTicket): boolean;

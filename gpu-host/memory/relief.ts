@@ -210,7 +210,7 @@ export class Relief {
     return held.filter((family) => !this.#refused?.families.has(family));
   }
 
-  /** Number of other families whose pages `own` cannot have now, and of those that are protected from others. */
+  /** Number of other families that keep `own` from pages now: older, protected or pinned ones. */
   #inTheWay(own: Contender): number {
     return this.#running(own).filter((other) => isNewer(own, other) || other.protectedSteps > 0 || other.isPinned)
       .length;
@@ -351,7 +351,7 @@ export class Relief {
     const newer = running.filter((other) => isNewer(other, own));
     const shortfall = new EndingShortfall(this.#claim(requester, need, newer, room));
     const decision = chooseVictims(requester, others, shortfall);
-    // Older families end or wait at some time. This does not help if the requester's own family holds too much.
+    // Waiting helps, because older families end or wait eventually, unless the requester's own family holds too much.
     const mayWait = (): boolean => running.length > newer.length && this.#fitsLater(requester, need, running, ENDLESS);
     const pages = framesNeeded(need, []);
     switch (decision.kind) {

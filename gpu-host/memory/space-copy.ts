@@ -65,7 +65,7 @@ export function copyPage(space: PageSpace, page: Page): Page {
 }
 
 /**
- * Copies key, value, position, filled and masked of `count` slots. Source and destination may be the same page, and overlap.
+ * Copies keys, values, positions, and the filled and masked flags of `count` slots. Source and destination may be one page, and overlap.
  * @throws CallFault `invalid-argument`, `unsupported` when keys cannot be shifted, or what a copy-on-write throws
  */
 export function copySlots(space: PageSpace, request: SlotCopy): void {

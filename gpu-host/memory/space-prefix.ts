@@ -36,7 +36,7 @@ interface Text {
 }
 
 /**
- * Maps the pages that the prefix tree has of a call's inputs over its empty out-pages. Afterwards the context is on the device and
+ * Maps pages of the prefix tree that hold a call's inputs in place of its empty out-pages. Afterwards the context is on the device and
  * `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call does not continue a plain text: something is masked, its
  * context was not computed from tokens alone with the call's adapter, or its positions skip.
  * @throws CallFault as `emptySlots` does, and changes nothing then
@@ -285,7 +285,7 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
 
 /**
  * True when a text has been computed: pages that the batch being made will write must stay where they are. `known` is the last known page of
- * the text. It was full when it was kept, but a call under way may have reserved it. The pages before it are computed when it is.
+ * the text. It was full when it was kept, but a call under way may not have computed it yet. Once it is computed, so are the pages before it.
  */
 function isThere({ full, partial }: Text, known?: Page): boolean {
   if (known && !isComputed(known)) return false;

@@ -129,7 +129,7 @@ export class FrozenPages {
   }
 
   /**
-   * Copies out the keys and values of the page at `index`, into a transfer buffer where they are once `settled` resolves.
+   * Copies the keys and values of the page at `index` to `into`, a transfer buffer. The copy is complete once `settled` resolves.
    * @throws CallFault `internal` when swap lost them
    */
   readPage(snapshot: PageSnapshot, index: number, into: Uint8Array): void {

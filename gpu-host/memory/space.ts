@@ -179,8 +179,8 @@ export class PageSpace {
   }
 
   /**
-   * Gives addresses back; those whose allocation failed have no page. @throws CallFault `not-owned` for others, when it has freed those that
-   * are held, or `invalid-argument` for one named twice, when it has freed none.
+   * Gives addresses back; those whose allocation failed have no page.
+   * @throws CallFault `not-owned` for unknown addresses, after it freed the others; `invalid-argument` for a repeated one, before it frees any
    */
   free(addresses: Uint32Array): void {
     const distinct = new Set(addresses);
@@ -319,8 +319,8 @@ export class PageSpace {
   }
 
   /**
-   * The mappings of a call's addresses, resident or not, with the known text that begins there. The call owns that text until
-   * it is done (`keepText`), or the text is lost. @throws CallFault as `peek`
+   * The mappings of a call's addresses, resident or not, with the known text that begins there. The call owns that text, and
+   * gives it back with `keepText` when it is done; otherwise the text is lost. @throws CallFault as `peek`
    */
   takePages(addresses: Uint32Array, adapter: string | undefined): ContextPages {
     const text = this.#takeText(addresses) ?? new KnownText(this.pool);
@@ -374,7 +374,7 @@ export class PageSpace {
   }
 
   #bringIn(pages: ReadonlySet<Page>): void {
-    // The disk is read only for a call that has room.
+    // Claims first, so that only a call with room reads the disk.
     if (!this.isFetching) this.memory.claim(this, pages.size);
     if (this.memory.beginFetch(this, pages)) throw new CallHeld('the call waits for pages from disk');
     for (const page of pages) this.memory.swapIn(this, page);

@@ -28,7 +28,7 @@ const holderSchema = z.object({ pid: z.int(), host: z.string(), token: z.string(
 /**
  * Runs `body` while holding a lock file, across processes and machines that share the directory. Waits while another holder has the lock;
  * takes over from a dead holder (its process is gone on this machine, or its file has not been touched for `staleAfterMs`). That time is counted
- * in looks of the waiting process: clocks of machines differ and are set, and a pause of this process counts as one look.
+ * in polls of the waiting process: machines' clocks differ and get adjusted, and a pause of this process counts as one poll.
  *
  * The lock saves work and disk. Published models stay correct without it, because publishing is a rename of checked content.
  *

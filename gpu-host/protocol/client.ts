@@ -57,9 +57,9 @@ export interface ConnectOptions {
    * then waits for `retry`.
    */
   readonly onRefused?: (why: string) => void;
-  /** Maximum wait for the host's hello, in milliseconds: 10,000 by default. */
+  /** Maximum wait of `connect` for the host's hello, over all attempts, in milliseconds: 10,000 by default. */
   readonly deadlineMs?: number;
-  /** Longest wait for the hello on the socket for the host's state, which then closes, in milliseconds: 10,000 by default. */
+  /** Maximum wait for the hello in one attempt, whose socket then closes, in milliseconds: 10,000 by default. */
   readonly helloMs?: number;
   /** Directories of models on this machine, by model name; they replace those of the host's hello, which are on its machine. */
   readonly directories?: ReadonlyMap<string, string>;

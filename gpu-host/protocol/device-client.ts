@@ -70,7 +70,7 @@ export class DeviceClient {
     return Math.max(0, this.#issuer.pending - this.#unsentImages);
   }
 
-  /** Cause of the host's loss, with all that the inferlet held; undefined while the host can be called, and after `close`. */
+  /** Cause for which the host, and all that the inferlet held there, is lost; undefined while the host can be called, and after `close`. */
   get lost(): string | undefined {
     return this.#issuer.lost?.val;
   }
@@ -292,7 +292,7 @@ export class DeviceClient {
 
   /**
    * Sends a call that maps pages. Reserves addresses for the maximum number of pages.
-   * @param source names pages that the host maps again when it is imported again; undefined when each import has pages of its own
+   * @param source names the imported pages, which another import of that name maps again; undefined when each import has pages of its own
    */
   #import(queue: number, operation: (first: number) => Operation, source?: string): Promise<Outcome<Imported>> {
     const space = this.#spaceFor(queue);

@@ -102,8 +102,8 @@ export class Issuer implements LinkMember {
   }
 
   /**
-   * Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. A host of an
-   * earlier release goes without a call that it does not know: it computes a call that this one would have stopped to its end.
+   * Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. A call that
+   * a host of an earlier release does not know is not sent: that host computes to the end what the call would have stopped.
    */
   send(queue: number, operation: Operation, id = 0): HandlerError | undefined {
     const link = this.#awake();

@@ -63,7 +63,7 @@ function row(code: number, fields: Fields, answer?: unknown): Row<Fields, unknow
 }
 
 const ALLOCATE = { first: u32, count };
-/** Only `forward` may have an adapter. */
+/** Fields that `forward` and `forward-scores` share; only `forward` may have an adapter. */
 const FORWARD = { inPages: contextPages, inEmbeds: addresses, outPages: pagesOfContext, outEmbeds: addresses, mask };
 
 /**

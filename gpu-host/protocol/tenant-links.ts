@@ -2,7 +2,7 @@ import type { Versions } from '#scheduler/links/versions.ts';
 import { Link, type LinkOptions } from './link.ts';
 import { LONGEST_OPENING_MS } from './wire.ts';
 
-/** Interval of the looks that close links on which no inferlet was open since the last look, in milliseconds. */
+/** Interval of the sweeps that close links on which no inferlet was open since the sweep before, in milliseconds. */
 const SWEEP_MS = 15_000;
 
 export interface TenantLinkOptions extends Pick<LinkOptions, 'security' | 'owner'> {
@@ -22,7 +22,7 @@ export class TenantLinks {
   readonly #linkOptions: LinkOptions;
   readonly #helloMs: number;
   readonly #links = new Map<string, Link>();
-  /** Links without an inferlet at the last look, and no new one since. */
+  /** Links that had no inferlet at the last sweep and got none since. */
   readonly #idle = new Set<Link>();
   readonly #sweeper: NodeJS.Timeout;
 

@@ -65,7 +65,7 @@ export const MAX_EMBEDS = 262_144;
 export const MAX_LIST = 262_144;
 
 /**
- * Maximum tokens that an inferlet says its text has chosen before a run with penalties. Their order takes the host's thread half a millisecond.
+ * Maximum `chosen` tokens that an inferlet gives for a run with penalties. Sorting them takes the host's thread half a millisecond.
  */
 export const MAX_CHOSEN = 8192;
 

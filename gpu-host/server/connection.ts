@@ -117,7 +117,7 @@ export class Connection implements ResultSink {
     return this.#heartbeat !== undefined;
   }
 
-  /** A step begins that may keep this process from answering: tells a runtime that asks for signs of life, once for each that it asks for. */
+  /** A step begins that may keep this process from answering: tells a runtime that asks for signs of life, once per request. */
   forewarn(): void {
     if (!this.#heartbeat || this.#isForewarned) return;
     this.#answerAlive();

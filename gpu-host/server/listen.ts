@@ -47,7 +47,7 @@ function removeDead(path: string, identity: string): void {
   }
 }
 
-/** Tells a socket file from one that replaced it; null for any other file. A file system may use the number of a removed file again. */
+/** Tells a socket file from one that replaced it; null for any other file. A file system may reuse the inode number of a removed file. */
 function identityOf(path: string): string | null {
   const stat = lstatSync(path, { bigint: true, throwIfNoEntry: false });
   return stat?.isSocket() ? `${stat.dev} ${stat.ino} ${stat.mtimeNs}` : null;

@@ -23,7 +23,7 @@ export const MAX_SPANS = 1024;
 export const MAX_LINKS = 16;
 
 /**
- * The spans of a model's batches. Each call of a batch has a span of its own, in its inferlet's trace, below the step that asked for it;
+ * The spans of a model's batches. Each call of a batch has a span of its own, a child of its inferlet's step (`HostCall.span`);
  * the spans of one batch link to each other. An untraced call costs one field access.
  */
 export class BatchTracer {

@@ -6,7 +6,7 @@ const PREFILLS = [4, 16, 64, 256];
 const DECODES = [4, 16, 64];
 /** Steps of each size. The first one may allocate the memory of its size, so the profile forgets it. */
 const STEPS = 2;
-/** A series ends with the first step that takes this many times as long as a step of one input, and this long, ms. */
+/** A series ends with the first step that takes more than `BEYOND` times as long as a step of one input, and more than `LEAST_MS`. */
 const BEYOND = 3;
 const LEAST_MS = 10;
 /** Measuring ends once it has taken this long, ms: a slow device must serve soon, and serving measures the rest. */

@@ -6,7 +6,7 @@ import type { Records } from './records.ts';
 import { norm } from './similarity.ts';
 import { ROWS_AT_ONCE } from './sizes.ts';
 
-/** Parameters of the graph (Malkov and Yashunin, HNSW, 2018): links of a node, and the width of the searches for them and for queries. */
+/** Parameters of HNSW (Malkov and Yashunin, 2018): links per node, and the width of the search in an addition and in a query. */
 const CONNECTIVITY = 16;
 const WIDTH_ADD = 128;
 const WIDTH_SEARCH = 128;
@@ -17,7 +17,7 @@ const KINDS: Readonly<Record<Metric, MetricKind>> = {
   euclidean: MetricKind.L2sq,
 };
 
-/** Bytes of one value of a stored vector: 8 bits are enough for directions; vectors with a length take 16, with values of at most `MAX_VALUE`. */
+/** Bytes of one value of a stored vector: 8 bits are enough for directions. Metrics that use the length take 16 bits, up to `MAX_VALUE`. */
 const VALUE_BYTES: Readonly<Record<Metric, 1 | 2>> = { cosine: 1, 'dot-product': 2, euclidean: 2 };
 
 /**

@@ -27,7 +27,7 @@ const FREE_PART = 0.25;
 const FREE_LEAST = 1024;
 /** Pages that the file loses in one piece of work. */
 const SHRUNK_PAGES = 64;
-/** Length of the write-ahead log from which on a write interrupts open reads: each of them then counts its words again, about 10 ms. */
+/** A write interrupts open reads when the write-ahead log has more bytes: each read then counts its words again, about 10 ms. */
 const LOG_BYTES = 16 * 2 ** 20;
 /** Maximum prepared statements for conditions. */
 const MAX_KEPT = 64;
@@ -98,7 +98,7 @@ export class Records {
     });
   }
 
-  /** Opens a file; null when none was made completely. @throws Error when the file system does not tell, or the file cannot be read */
+  /** Opens a file; null when there is none, or its creation did not finish. @throws Error when the file cannot be looked up or read */
   static open(file: string): Records | null {
     if (!statSync(file, { throwIfNoEntry: false })) return null;
     return open(file, (db) => {
@@ -328,7 +328,7 @@ export class Records {
     throw new IndexError('limit-exceeded', text);
   }
 
-  /** Cuts a long log, which commits alone do not while reads are open. When that fails, the write that follows is not made. */
+  /** Cuts a long log. While reads are open, commits never shorten the log. When the cut fails, the caller's write does not happen. */
   #boundLog(): void {
     const log = `${this.#db.location()}-wal`;
     if (this.#cursors.isEmpty || (statSync(log, { throwIfNoEntry: false })?.size ?? 0) <= LOG_BYTES) return;
@@ -381,7 +381,7 @@ function open<T>(file: string, work: (db: DatabaseSync) => T): T {
   const isNew = !existsSync(file);
   const db = new DatabaseSync(file, { enableForeignKeyConstraints: false });
   try {
-    // SQLite takes this setting only before it has written anything, which the journal mode does.
+    // SQLite takes this setting only while the file is empty, and setting the journal mode writes to the file.
     if (isNew) db.exec('PRAGMA auto_vacuum = INCREMENTAL');
     db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2000');
     db.exec(`PRAGMA journal_size_limit = ${LOG_BYTES}`);

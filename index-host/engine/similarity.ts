@@ -28,8 +28,8 @@ export function dot(vector: Float32Array, matrix: Float32Array, at: number): num
 }
 
 /**
- * Squared distance of a vector and the part of `matrix` that begins at `at`. It sums the squares of differences: the difference of sums would be
- * rounding alone for vectors that are near each other and far from zero.
+ * Squared distance of a vector and the part of `matrix` that begins at `at`. It sums the squares of differences: computed from norms and
+ * a product, the distance of vectors that are near each other and far from zero would be mere rounding error.
  */
 export function squaredDistance(vector: Float32Array, matrix: Float32Array, at: number): number {
   let a = 0;

@@ -16,7 +16,7 @@ export const SIZES: Sizes = { tail: 256, exact: 1000, width: 1024, worded: 50_00
 export const ROWS_AT_ONCE = 64;
 /** Texts ranked in one piece of work. One of 64 KiB that repeats a word of the query takes about a millisecond. */
 export const WORDED_AT_ONCE = 8;
-/** Candidates of the graph for each wanted match, and at least this many: the graph rounds vectors, so a query scores them again. */
+/** The graph rounds vectors, so a query takes this many candidates per wanted match, at least `LEAST_CANDIDATES`, and scores them exactly. */
 export const CANDIDATES = 2;
 export const LEAST_CANDIDATES = 16;
 /** A query by vector and text fuses this many entries of each ranking for each wanted match, and at least `LEAST_FUSED`. */
@@ -28,7 +28,7 @@ export const SAVED_LEAST = 1000;
 /** The graph is made again when more than this part of its keys, and more than `STALE_LEAST`, belong to deleted entries. */
 export const STALE_PART = 0.25;
 export const STALE_LEAST = 1000;
-/** Upserts wait for maintenance above any of these: deleted part of the graph, tails that the graph has not taken, texts without words. */
+/** Upserts wait for maintenance above any of these: deleted part of the graph, multiple of the tail's limit, texts with unindexed words. */
 export const CROWDED_PART = 0.5;
 export const CROWDED_LEAST = 2 * STALE_LEAST;
 export const CROWDED_TAILS = 8;

@@ -68,7 +68,7 @@ export class Tail {
     const found: Ranked[] = [];
     for (const [key, row] of this.#rows) {
       found.push({ key, score: this.#similarity(vector, length, row) });
-      // Rows may move meanwhile; their order, and therefore this loop, stays.
+      // Rows may move meanwhile, but keep their order in the map, so this loop visits each remaining one once.
       if (found.length % rowsAtOnce === 0) yield;
     }
     return found.sort(byScore);

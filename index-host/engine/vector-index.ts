@@ -113,7 +113,7 @@ export class VectorIndex {
     yield* this.absorbExcess();
   }
 
-  /** True when an earlier write, which was cancelled or preceded the opening, left words to index, a tail or a file that is too long. */
+  /** True when a write that was cancelled, or that preceded the opening, left unindexed words, a long tail or a sparse file. */
   get hasExcess(): boolean {
     if (this.#closed) return false;
     return this.#records.unsettled > 0 || this.#tail.size > this.#sizes.tail || this.#records.isSparse;
@@ -361,7 +361,7 @@ export class VectorIndex {
     return filter.length === 0 ? ranked.slice(0, limit) : yield* this.#filtered(ranked, filter, limit);
   }
 
-  /** The first `limit` of a ranking that a filter leaves. */
+  /** The first `limit` entries of a ranking that pass the filter. */
   *#filtered(ranked: Iterable<Ranked>, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
     const found: Ranked[] = [];
     let seen = 0;

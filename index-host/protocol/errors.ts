@@ -27,7 +27,7 @@ export class IndexError extends Error {
   }
 }
 
-/** The messages of errors of files name paths of the host, which no tenant may learn: their code says what happened. The log has the cause. */
+/** The message of a file system error names a path of the host, which no tenant may learn: the tenant gets the code alone, the log the cause. */
 function toldText(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { code, syscall } = error as NodeJS.ErrnoException;

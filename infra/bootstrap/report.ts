@@ -29,7 +29,7 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
 class Costs {
   /** With a process per file, the runner reports each file as a test whose name is the file. */
   readonly #processes = new Map<string, { readonly ms: number; readonly cpuSeconds: number }>();
-  /** Durations of each file's outermost tests: those of all files, when they share a process. */
+  /** Durations of each file's outermost tests, for a run in which all files share a process. */
   readonly #tests = new Map<string, number>();
 
   add({

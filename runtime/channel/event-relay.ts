@@ -16,13 +16,13 @@ export function eventBytes(args: readonly unknown[]): number {
 }
 
 export interface EventRelayOptions {
-  /** Resolves when the log has taken all events so far, immediately if `atOnce`; false when it never can. */
+  /** Resolves when the log has taken all events so far; false when it never can. Without `atOnce`, the outbox chooses when to write. */
   readonly flushed: (atOnce: boolean) => Promise<boolean>;
   /** Called when the log has taken this many bytes of events. */
   readonly written: (bytes: number) => void;
   readonly pause: () => void;
   readonly resume: () => void;
-  /** Called with the error of an event's call that is made later. */
+  /** Called with the error when the call of a waiting event throws. */
   readonly failed: (error: unknown) => void;
 }
 

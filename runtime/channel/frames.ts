@@ -92,7 +92,7 @@ export class FrameParser {
     return true;
   }
 
-  /** Copies the remaining partial frame, because the chunk that contains it is larger. */
+  /** Copies the remaining partial frame, so that the larger chunk around it can be freed. */
   #keep(): false {
     if (this.#at > 0) this.#bytes = this.#at < this.#bytes.length ? Buffer.from(this.#bytes.subarray(this.#at)) : EMPTY;
     this.#at = 0;

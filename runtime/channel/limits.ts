@@ -19,7 +19,7 @@ export const WINDOW_BYTES = 512 * 1024;
 /** Total bytes of partial messages that one end assembles at a time, over all invocations. */
 export const MAX_ASSEMBLY_BYTES = 64 * 2 ** 20;
 
-/** Bytes of one invocation that may wait to be sent, without its end. The runtime's own accounts put the same bound on unread bytes. */
+/** Bytes of one invocation that may wait to be sent, besides the `ended` message. The runtime's accounts put the same bound on unread bytes. */
 export const MAX_QUEUED_BYTES = 64 * 2 ** 20;
 
 /** Bytes of all invocations that may wait to be sent, which bounds the memory behind a peer that reads nothing. */
@@ -31,7 +31,7 @@ export const MAX_ITEMS = 1 << 20;
 /** The same for a message of a sandbox: the elements that a guest's call may hand over, with up to four values in each. */
 export const MAX_SANDBOX_ITEMS = 5 * 16_384;
 
-/** Handles, and futures, that one invocation may hold in the runtime: the guest's total bound, and one more, at which the guest traps. */
+/** Handles, and futures, that one invocation may hold in the runtime: the guest's bound plus one, because the guest traps only after that call. */
 export const MAX_NUMBERS = 16_385;
 
 /** Bytes of one write, before other events of the process get their turn. */

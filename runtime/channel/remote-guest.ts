@@ -36,13 +36,13 @@ export interface RemoteGuestOptions {
   readonly charge: (cpuMs: number) => void;
   /** Resolves when every event so far is in the log; false when that cannot happen. */
   readonly flushed: (atOnce: boolean) => Promise<boolean>;
-  /** Called once, when the invocation's number is released. The owner releases the context. */
+  /** Called once when the invocation has ended, unless the owner called `close`. The owner then releases the context. */
   readonly ended: (ending: RemoteEnding) => void;
 }
 
 interface Wiring extends RemoteGuestOptions {
   readonly calls: ReturnType<typeof hostCalls>;
-  /** Counts time of the thread that an answer took. */
+  /** Counts the time that an answer took on this thread. */
   readonly spent: (ms: number) => void;
   /** Called when the invocation's number is released. */
   readonly closed: () => void;

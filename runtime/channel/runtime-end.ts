@@ -102,7 +102,7 @@ export class RuntimeEnd {
       this.#channel.fail(new ChannelFault('too-much-in-flight', text));
       throw new ChannelFault('lost', text);
     }
-    // An opening that was too large has left its beginning.
+    // An earlier opening that was too large has left its first bytes in the writer.
     this.#writer.reset();
     writeLifecycleOpening(this.#writer, opening);
     const payload = this.#writer.take();

@@ -70,10 +70,10 @@ export interface InvocationOwner {
 
 const SENT: Outcome<undefined> = ok(undefined);
 
-/** A span may be lost: a program that records too many should not end for it. */
+/** A span may be lost: recording too many must not end the program. */
 const isSpan = (call: ChannelCall): boolean => call.name === 'record-span';
 
-/** Calls of a guest may use this half of the queue; the other half is for messages that cannot be refused. */
+/** Calls that can be refused may fill this half of the queue; the other half is for messages that cannot. */
 const MAX_REFUSABLE_BYTES = MAX_QUEUED_BYTES / 2;
 
 /** One invocation in a sandbox: the context of all calls of its guest, whether the runtime or the sandbox answers them. */

@@ -41,8 +41,8 @@ const RESTLESS_SHARE = 0.1;
 const LIGHT_DEMAND = 0.9;
 const DEMAND_MEMORY_MS = 1000;
 /**
- * A sandbox bursts from this part of a core on: after 0.2 s of constant computing, or 0.5 s with half a core. The many launches of a tenant
- * take longer than that, and other tenants' tokens come first. The burst ends below the lower part when the sandbox has slept.
+ * A sandbox bursts from this part of a core on: after 0.2 s of constant computing, or 0.5 s with half a core. Many launches of one tenant
+ * take longer than that; they must not delay other tenants' tokens. The burst ends below `CALM_SHARE`, once the sandbox has slept.
  */
 const BURST_SHARE = 0.4;
 const CALM_SHARE = 0.25;

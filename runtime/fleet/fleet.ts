@@ -154,8 +154,8 @@ export class Fleet {
   }
 
   /**
-   * Returns a sandbox that ends with one run of a tenant, or a shared one after too many lone runs for too long: a function that cannot be
-   * told from its neighbours is better run beside them than not at all. @throws LaunchError
+   * Returns a sandbox that ends with one run of a tenant. When the places for lone runs stay taken, returns a shared sandbox: a loss that
+   * cannot be attributed to one run is better than no run. @throws LaunchError
    */
   async alone(tenant: string): Promise<Sandbox> {
     const untilMs = performance.now() + ALONE_PATIENCE_MS;

@@ -57,8 +57,8 @@ export const takesAnother = (runs: readonly number[], { perTenant = 1 }: FleetPo
 const MOST_ALONE = 4;
 
 /**
- * Bound on one tenant's sandboxes for lone runs: at most `MOST_ALONE` and a quarter of all. Each takes a part of the cores, so the bound
- * is half of the cores plus one: one long lone run must not keep the next run from running alone.
+ * Bound on one tenant's sandboxes for lone runs: at most `MOST_ALONE`, a quarter of all, and one more than half of the cores. Each takes a
+ * part of the cores, and the extra one lets the next run be alone beside a long lone run.
  */
 export const alonePlaces = ({ most }: FleetPolicy, cores: number): number =>
   Math.max(1, Math.min(MOST_ALONE, Math.floor(most / 4), 1 + Math.floor(cores / 2)));

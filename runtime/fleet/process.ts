@@ -83,7 +83,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     throw new Error('no process could be started for a sandbox: the system has no descriptors left');
   }
   child.once('error', (error) => end(`it could not be started (${unexpected(error)})`));
-  // The lifeline breaks when the process ends; the exit event reports that.
+  // Standard input, the lifeline, breaks when the process ends; the exit event reports that.
   child.stdin?.on('error', () => undefined);
   let stderr = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {

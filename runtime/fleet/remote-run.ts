@@ -52,7 +52,7 @@ export class RemoteRun implements GuestRun {
   #gone = false;
   readonly #madeAtMs = performance.now();
   #movedAtMs = this.#madeAtMs;
-  /** Bytes that the guest held at the last look; an answer lowers the number. */
+  /** Number of futures and resources that the guest held at the last look; an answer lowers it. */
   #held = 0;
 
   /** @param onGone called once, when the runtime no longer needs the run; `stillThere` when the sandbox has not reported the guest's end */

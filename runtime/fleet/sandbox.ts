@@ -124,7 +124,7 @@ export class Sandbox {
   readonly #kept = new Map<string, number>();
   /** The latest tables of each model, by its name. */
   readonly #tables = new Map<string, Tables>();
-  /** Tables that were sent and not answered yet, by the model's name. */
+  /** Resolved by the sandbox's answer to the tables that were sent last, by the model's name. */
   readonly #tablesSent = new Map<string, PromiseWithResolvers<void>>();
   readonly #runs = new Map<number, RemoteRun>();
   readonly #preparing = new Map<number, Preparing>();
@@ -253,7 +253,7 @@ export class Sandbox {
     const known = this.#tables.get(model);
     if (known?.tokenizer === tokenizer) return known.there;
     const send = () => this.#sendTables(model, tokenizer);
-    // An answer names the model alone, so the next tables wait for it.
+    // An answer names only the model, so new tables wait for the answer to the earlier ones.
     const there = known ? known.there.then(send) : send();
     this.#tables.set(model, { tokenizer, there });
     return there;

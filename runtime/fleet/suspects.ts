@@ -1,9 +1,9 @@
-/** A guest that moved at most this long before its sandbox last spoke may have silenced the sandbox. */
+/** A guest that moved (computed, began or was answered) at most this long before its sandbox last spoke may have silenced the sandbox. */
 const RECENT_MS = 1000;
-/** A sandbox speaks every 100 ms. After a longer silence than this, nothing that reaches the sandbox can move a guest. */
+/** A sandbox speaks every 100 ms. One that has been silent for this long passes nothing on to its guests. */
 const SILENT_MS = 500;
 
-/** Time at which something that can move a guest reached its sandbox, by `performance.now`; null when it cannot have. Pure. */
+/** Time of an event that moves a guest now, by `performance.now`; null when the sandbox is too silent to pass it on. Pure. */
 export const movedAt = (heardAtMs: number, nowMs: number): number | null =>
   nowMs - heardAtMs < SILENT_MS ? nowMs : null;
 

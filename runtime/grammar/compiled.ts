@@ -93,7 +93,7 @@ export class Grammar {
     }
   }
 
-  /** Frees the worker's memory of the grammar. A holder that comes afterwards does not make it known again. */
+  /** Frees the worker's memory of the grammar. Afterwards, the release of a last holder calls no `onUnused`. */
   forget(): void {
     this.#isForgotten = true;
     void this.#link?.request({ kind: 'forget', grammar: this.job.id }, this.job.deadlines.operationMs);

@@ -41,7 +41,7 @@ export async function forcedTokens(forced: Forced, spelling: Spelling, payer: Pa
     const before = whole > 0 ? await spell(bytes.subarray(0, whole), spelling, payer) : ok(NO_TOKENS);
     if (before.tag === 'err') return before;
     const { val: tokens } = before;
-    // When a token begins within a character, the token before it has the first part of the character, and so differs.
+    // When a token begins within a character, the token before it has the character's first part, and may differ from the last token here.
     const known = whole < offset ? tokens.slice(0, -1) : tokens;
     const { val: all } = certain;
     const differs = all.findIndex((token, i) => token !== known[i]);

@@ -20,7 +20,7 @@ export type Request =
   | { readonly kind: 'forget'; readonly grammar: number }
   | { readonly kind: 'close'; readonly matcher: number };
 
-/** True flags when a text may end at its current place, and when it can only end there. */
+/** `mayEnd`: the text may end at its current place. `mustEnd`: it can only end there. */
 export interface MatchStatus {
   readonly mayEnd: boolean;
   readonly mustEnd: boolean;

@@ -44,7 +44,7 @@ const START_MS = 10_000;
 const PLACE_MS = 10_000;
 /** Maximum grammars of a tenant that stay compiled without a holder. */
 const MAX_UNUSED = 16;
-/** Memory of a source for each of its characters: a text of two bytes, here and in the key by which it is found. */
+/** Bytes for each character of a source: two in the source, and two in the key by which the grammar is found. */
 const CHARACTER_BYTES = 4;
 
 /** Grammars of one tenant. */
@@ -184,7 +184,7 @@ export class GrammarService {
     grammar.forget();
     // A failed grammar may have been replaced.
     if (key !== undefined && all.get(key) === grammar) all.delete(key);
-    // The tenant may have another shelf by now: a failed grammar can outlast the grammars of its own.
+    // The tenant may have a new shelf by now: a failed grammar can outlast the other grammars of its shelf.
     if (all.size === 0 && this.#shelves.get(tenant) === shelf) this.#shelves.delete(tenant);
   }
 }

@@ -14,7 +14,7 @@ export interface WorkersOptions extends Omit<LinkOptions, 'name'> {
 }
 
 const CLOSED = handlerError('closed', 'the grammar service is closed');
-/** Ends a worker in favour of another tenant. Its requests are made again in the tenant's next worker. */
+/** Reason to end a worker in favour of another tenant. Its requests are made again in its tenant's next worker. */
 export const MADE_ROOM = handlerError('unavailable', 'the grammar worker made room for another tenant');
 
 /** Longest time between two checks of the turns while a tenant waits: a worker that is being set up has no turn yet. */

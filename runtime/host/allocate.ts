@@ -73,7 +73,7 @@ export const allocate = {
     if (refused) return Promise.resolve(err(refused));
     const { device } = queue;
     if (!device) return Promise.resolve(queue.refusal());
-    // Send it now, because the snapshot has its place among the queue's calls.
+    // Send the call at once: its place among the queue's calls decides what the snapshot contains.
     const saved = device.ask(queue.id, { op: 'export-pages', pages, name, persistent });
     return noteSave({ inferlet, queue, kind: 'export', name }, persistent, saved, unexport(name));
   },

@@ -13,7 +13,7 @@ interface Drained {
   readonly until?: Moment;
 }
 
-/** The GPU hosts that take no new invocations, with times by this runtime's clocks: this runtime chooses the host of each invocation. */
+/** The last drain of each GPU host, timed by this runtime's clocks, because this runtime chooses the host of each invocation. */
 export class Draining {
   readonly #drains = new Map<string, Drained>();
 

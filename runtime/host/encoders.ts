@@ -30,7 +30,7 @@ export const rerank = {
     }),
 };
 
-/** The outcome of a call whose signal is aborted when the inferlet drops the future. Until then, or until it is read, its values are unread. */
+/** Makes a call, and aborts its signal when the inferlet drops the future. The values count as unread until the inferlet reads or drops them. */
 function unread<T extends Pick<Vectors, 'values'>>(
   inferlet: Inferlet,
   call: (signal: AbortSignal) => Promise<Outcome<T>>,
@@ -61,7 +61,7 @@ async function encode(
   if (full) return err(full);
   const user = { ...inferlet.textUser, signal: AbortSignal.any([inferlet.stopping, signal]) };
   const encoded = await inferlet.services.texts.encode(user, summary, texts, query);
-  // A worker finishes the texts that it has begun. A device opened now would stay open.
+  // The worker may finish after the inferlet was stopped. A device opened then would stay open.
   if (inferlet.stopped) return err(inferlet.stopped);
   if (signal.aborted) return err(DROPPED);
   if (encoded.tag === 'err') return encoded;

@@ -164,7 +164,7 @@ export class RunResource {
   async #send(messages: readonly string[]): Promise<HandlerError | null> {
     const { session } = this.#inferlet;
     for (const message of messages) {
-      // A vocabulary may have tokens of any length. Such a message would find no room after any flush.
+      // A token's text may have any length. A message beyond the limit would find no room even after a flush.
       if (Buffer.byteLength(message) > MAX_MESSAGE_BYTES) {
         return handlerError('limit-exceeded', `a piece of text has more than ${MAX_MESSAGE_BYTES} bytes`);
       }

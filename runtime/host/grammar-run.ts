@@ -21,8 +21,8 @@ const NO_TOKENS = handlerError('invalid-argument', 'a run of 0 tokens');
 const USED = handlerError('invalid-argument', 'the matcher was used during its run');
 
 /**
- * A run under a grammar's masks. It decodes while a `next` is pending, and not ahead of it: no step of the run enters the queue behind
- * calls that the inferlet makes after it has the tokens.
+ * A run under a grammar's masks. It decodes only while a `next` is pending. So when the inferlet makes calls after it got the tokens, no step
+ * of the run enters the queue behind them.
  */
 export class GrammarRun implements RunHandle {
   readonly #inferlet: Inferlet;

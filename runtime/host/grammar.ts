@@ -95,7 +95,7 @@ export class InferletMatcher implements Droppable {
     return new InferletMatcher(this.#inferlet, this.#model, self.tag === 'ok' ? ok(() => self.val.fork()) : self);
   }
 
-  /** `fused.step` or, with a name, `adapter.step`, with the matcher's masks. Lists of `request` may be views of the guest's memory. */
+  /** `fused.step`, or `adapter.step` if `adapter` is given, under the matcher's masks. Lists of `request` may be views of the guest's memory. */
   async step(queue: DeviceQueue, request: StepRequest, adapter?: string): Promise<Outcome<StepResult>> {
     const account = this.#inferlet.grammarAccount;
     const bytes = bytesOf(request);

@@ -11,7 +11,7 @@ export interface IndexesOptions {
   readonly machine: string | null;
 }
 
-/** Connections of tenants without calls that stay open. */
+/** When more connections than this are open, those of tenants without calls are closed. */
 const MAX_IDLE = 64;
 /** Longest time to read a tenant's bytes from the index host. */
 const SETTLE_MS = 10_000;

@@ -203,7 +203,7 @@ export class Inferlet {
     this.hooks = hooks;
     this.own = own;
     const quotaReached = () => {
-      // The device reports its last usage after the end, which it must not change.
+      // The device's last report comes after the inferlet's end, and must not change how it ended.
       if (!this.#stopped) this.hooks.quotaReached();
     };
     this.tokens = new Tokens({
@@ -323,7 +323,7 @@ export class Inferlet {
       .map(([at]) => at);
   }
 
-  /** Counts input and output tokens of a model. */
+  /** Counts input and output tokens of a model or an encoder. */
   count(inputTokens: number, outputTokens: number): void {
     if (outputTokens > 0) this.#tokensAsked();
     this.tokens.count(inputTokens, outputTokens);

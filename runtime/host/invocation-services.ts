@@ -6,7 +6,7 @@ import type { ChildLauncher } from './children.ts';
 /** Limits that a root and all its children share. */
 export interface SharedLimits {
   readonly pages: SharedPages;
-  /** Counts input and output tokens of a model. */
+  /** Counts input and output tokens of models and encoders. */
   count(tokens: number): void;
   /** The error when the family may request no more tokens, or null. */
   refuseTokens(): HandlerError | null;

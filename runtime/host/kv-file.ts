@@ -30,7 +30,7 @@ export class KvFile implements Droppable {
   #pages: Uint32Array = EMPTY.pages;
   #tokens = 0;
   #nextPosition = 0;
-  /** Number of leading pages that failed calls leave: those of the content, of calls that succeeded, and those that the inferlet reserved. */
+  /** Number of leading pages that a failed call must not free: those of the content, of successful calls, and of `reserve`. */
   #kept = 0;
   /** Number of issued calls that append tokens and have not ended. */
   #appending = 0;
@@ -40,7 +40,7 @@ export class KvFile implements Droppable {
   #unlocked = false;
   #dropped = false;
 
-  /** @param make returns a promise only when a GPU host must be asked; otherwise the file opens at once */
+  /** @param make returns a promise only when the file cannot open at once: a GPU host must answer, or another file must open first */
   private constructor(
     inferlet: Inferlet,
     queue: DeviceQueue,
@@ -302,7 +302,7 @@ export class KvFile implements Droppable {
     return this.#opening.then(() => this.#charged(call));
   }
 
-  /** Charges the inferlet for the thread's time of a call that waited: no call of the guest is measured then. */
+  /** Charges the inferlet for the thread's time of a call that waited: it runs outside of the guest's call, which is measured. */
   #charged<T>(call: () => T): T {
     const from = performance.now();
     const outcome = call();
@@ -355,7 +355,7 @@ export class KvFile implements Droppable {
     return outcome;
   }
 
-  /** Frees the pages that failed calls have added. Their allocation may be the call that failed, so that no later call could use the file. */
+  /** Frees the pages that failed calls have added: if their allocation failed on the device, every later call on the file would fail, too. */
   #trim(): void {
     const kept = Math.max(this.#kept, Math.ceil(this.#tokens / this.#pageSize));
     const added = this.#pages.subarray(kept);

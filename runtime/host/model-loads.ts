@@ -78,7 +78,7 @@ export class ModelLoads {
   }
 }
 
-/** A host's load between two readings of its counters. Without `before`, or when the counters were reset since, their start counts as `before`. */
+/** A host's load between two readings of its counters; without `before`, or when they were reset since, the load since they began at 0. */
 export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, before?: GpuHostStats): HostLoads {
   const since = before && before.elapsedMs <= stats.elapsedMs ? before : undefined;
   const elapsedMs = stats.elapsedMs - (since?.elapsedMs ?? 0);

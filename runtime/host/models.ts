@@ -52,7 +52,7 @@ export class Models {
     const hosts = this.#hosts.list;
     const open = hosts.map((connection) => this.#isOpen(connection));
     const there = new Set(hosts.flatMap(({ models }, i) => (open[i] ? models.map(({ name }) => name) : [])));
-    // Runtimes of several machines may see different hosts for a while, but all give a host the same name.
+    // With several machines, a host is named `host@machine`: publish that name even while this runtime sees only one host.
     const several = hosts.length > 1 || hosts.some(({ name }) => name.includes('@'));
     return hosts.flatMap(({ name: host, models, hostId }, i) =>
       models
@@ -160,7 +160,7 @@ export class Models {
     let reading = this.#metadata.get(key);
     if (!reading) {
       reading = readMetadata(summary).catch((error: unknown) => {
-        // The next user tries again: the failure may be of a moment.
+        // The next user tries again: the failure may be temporary.
         this.#metadata.delete(key);
         this.#onError(error);
         return null;

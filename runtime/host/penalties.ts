@@ -16,7 +16,7 @@ export const penalties = {
   },
 };
 
-/** The GPU host accepts a longer list: the rest of a run that a quota capped counts the tokens before the cap. */
+/** The GPU host accepts a longer list, because the rest of a run that a quota capped also lists the tokens before the cap. */
 function refuseChosen({ chosen: { length } }: LogitChanges): HandlerError | null {
   if (length <= MAX_CHOSEN) return null;
   return handlerError('limit-exceeded', `${length} chosen tokens; ${MAX_CHOSEN} is the limit`);

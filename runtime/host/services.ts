@@ -12,7 +12,7 @@ import type { StoreQueues } from './store-queues.ts';
 export interface Services {
   readonly keyValues: KeyValues;
   readonly messaging: Messaging;
-  /** Queues the calls of `keyValues` and `messaging`. */
+  /** Queues the inferlets' short calls to the store, by tenant. */
   readonly storeQueues: StoreQueues;
   /** The bytes that all inferlets hold in this process. */
   readonly bytes: Shares;

@@ -20,7 +20,7 @@ const MAX_SPANS = 64;
 const MAX_NAME_CHARACTERS = 80;
 const MAX_KIND_CHARACTERS = 32;
 
-/** The spans that an inferlet has recorded. Keeps the failed and the longest ones: a node that fails or takes time is worth a bar. */
+/** The spans that an inferlet has recorded. Keeps the failed and the longest ones: they are worth a bar on the invocation's page. */
 export class Spans {
   readonly #now: () => number;
   readonly #startedAt: number;
@@ -33,7 +33,7 @@ export class Spans {
     this.#startedAt = now();
   }
 
-  /** Records a span. Its times are on the clock, and are moved into the time from the start until now. */
+  /** Records a span. Its times are by the inferlet's `runtime.now`, and are clamped to the time from the start until now. */
   add(name: string, kind: string, began: number, ended: number, failed: boolean): void {
     const sinceMs = Math.max(0, this.#now() - this.#startedAt);
     const within = (at: number, fromMs: number) => Math.min(sinceMs, Math.max(fromMs, at - this.#startedAt));
@@ -67,7 +67,7 @@ export class Spans {
   }
 }
 
-/** The arguments of `record-span` with texts as long as a report can need them. */
+/** The arguments of `record-span`, with texts cut to the length that a report can need. */
 export const cutSpan = (args: readonly unknown[]): readonly unknown[] =>
   args.map((value) => (typeof value === 'string' ? start(value) : value));
 

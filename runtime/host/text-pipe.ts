@@ -61,7 +61,7 @@ export class TextPipe {
     return opening === '' || this.sent !== '' ? [message] : [opening, message];
   }
 
-  /** End of the text that may begin a stop string. */
+  /** The end of the text, not sent because it may be the beginning of a stop string. */
   get held(): string {
     return this.#scanner.held;
   }

@@ -98,15 +98,15 @@ export class Tokens {
     this.#options.shared()?.count(input + output);
   }
 
-  /** Counts inputs that are embedded, for one `forward` over each. */
+  /** Counts embedded inputs; the first `forward` over them does not count them again. */
   embed(inputs: number): void {
     this.#embedded += inputs;
     this.count(inputs, 0);
   }
 
   /**
-   * Counts the inputs of a `forward` that have not counted yet: those of embeds that were computed before, and those of states. Returns the
-   * error, and counts nothing, when the inferlet may not request them.
+   * Counts the inputs of a `forward` beyond those that `embed` has counted and no `forward` has computed. Returns the error, and counts
+   * nothing, when the inferlet may not request them.
    */
   forward(inputs: number): HandlerError | null {
     const more = Math.max(0, inputs - this.#embedded);

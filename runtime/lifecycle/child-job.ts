@@ -68,8 +68,8 @@ export function refuseInput({ length }: string): HandlerError | null {
 
 /**
  * Makes the job of a child. The child has its root's place in the queue and latency targets, and its own function's limits, capped by the family's:
- * at most the root's pages and tokens, and no more wall time than its parent has left. Its deadline is its root's. CPU time and memory are not
- * capped: they are metered for each inferlet, and an artifact is built for its function's memory.
+ * at most the root's pages and tokens, and no more wall time than its parent has left. Its deadline is its root's, or the end of its wall time if
+ * later. CPU time and memory are not capped: they are metered for each inferlet, and an artifact is built for its function's memory.
  */
 export function childJob(
   { limits: defaults, clock = Date.now }: ChildJobs,

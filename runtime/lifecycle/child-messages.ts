@@ -15,7 +15,7 @@ const MAX_ENTRY_BYTES = 1 << 20;
 export interface MessageSource {
   readonly id: string;
   readonly events: EventLog;
-  /** Makes a call of the store that reads up to `bytes`, once the tenant's line has room. */
+  /** Makes a call to the store that reads up to `bytes`, once the tenant's queue has room. */
   readonly read: <T>(bytes: number, call: () => Promise<T>) => Promise<T>;
 }
 

@@ -27,7 +27,7 @@ export class Launches {
     this.#launcher = launcher;
   }
 
-  /** Launches that may come at once without a crowd. */
+  /** Number of launches that may begin now without a crowd. */
   get room(): number {
     return Math.max(0, CROWD - [...this.#inProgress.values()].reduce((sum, count) => sum + count, 0));
   }
@@ -47,9 +47,9 @@ export class Launches {
   }
 
   /**
-   * Waits, in a crowd, until an attempt's instance is there, but not for long. Admission sends a runtime only few invocations that have not
-   * begun. An attempt that begins with its instance therefore lets others come as fast as the machine starts them. If all came at once,
-   * each would need a new instance, although the first ones soon give theirs back.
+   * In a crowd, delays an attempt's beginning until its instance is ready, but not for long. Admission sends a runtime few invocations beyond
+   * those that have begun, so the delay makes them arrive as fast as the machine starts instances. If all arrived at once, each would need a
+   * new instance, although the first ones soon give theirs back.
    */
   async crowd(job: InvocationJob, launching: Launching): Promise<void> {
     if ((this.#inProgress.get(job.tenant) ?? 0) <= CROWD) return;

@@ -381,7 +381,7 @@ export class Outbox implements EventSink, Reporting {
     this.#queue.unshift(lost);
   }
 
-  /** Like `#rewind`. When it throws, drops the queued events: followers have seen lost events under the numbers that they would get. */
+  /** Like `#rewind`. When it throws, drops the queued events: followers have seen lost events under the numbers that the queued ones would get. */
   #rewindOrStop(lastSeq: number): void {
     try {
       this.#rewind(lastSeq);

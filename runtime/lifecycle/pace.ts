@@ -9,7 +9,7 @@ export interface PacePolicy {
 
 export const DEFAULT_LEAST = 32;
 export const DEFAULT_LAG_MS = 10;
-/** The limit after a review with lag, as a part of the running invocations. */
+/** The limit after a review with lag, as a share of the running invocations. */
 const DOWN = 0.75;
 /** Growth factor of the limit at a review without lag. */
 const UP = 1.25;
@@ -17,7 +17,7 @@ const UP = 1.25;
 const EASE = 0.5;
 
 /**
- * Limits how many invocations a runtime runs for tenants that hold more than a few. Pure: the thread's lag is an argument.
+ * Limits how many invocations a runtime runs for tenants that hold more than a few slots. Pure: the thread's lag is an argument.
  *
  * The calls of all of a runtime's inferlets share one thread, which can hold a thousand inferlets that wait for devices, tools or clients.
  * Once their work fills the thread, more inferlets only add latency. So the limit follows the lag of the event loop, as congestion control

@@ -70,7 +70,7 @@ export async function orStopped(
   const stopped = Promise.withResolvers<LaunchError>();
   const onAbort = () => {
     const { code, message } = signal.reason as StopReason;
-    // A terminated root may be restarted; that is decided after it has begun. The end of a child's parent waits for the child.
+    // A terminated root may be restarted; the run decides that after the launch. A terminated child ends at once: its parent's end waits for it.
     if (code !== 'terminated' || depth > 0) stopped.resolve(new LaunchError(code, message));
   };
   if (signal.aborted) onAbort();

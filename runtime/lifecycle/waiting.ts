@@ -114,7 +114,7 @@ class InferletWaits implements Waits {
     this.#devices.push(device);
   }
 
-  /** Tells the GPU hosts when the inferlet issued no call since the last look; false when no wait is open. */
+  /** Tells the GPU hosts that the inferlet waits if no call is pending or was issued since the last look. False when no wait is open. */
   look(): boolean {
     if (this.#open === 0) return false;
     let pending = 0;

@@ -8,8 +8,8 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
  * The wall time of one run. It stands still while the run's family is preempted and has calls to make: the platform took that time. It
- * stands still for at most `limits.wallMs` in all, so a run takes at most twice its limit: others of the family may go on while calls of one
- * member are held on one model. The deadline of the invocation itself (`submittedAt + deadlineMs`) does not move, so a preempted family comes
+ * stands still for at most `limits.wallMs` in all, so a run takes at most twice its limit: it stands still for all of the family, even while
+ * only one member's calls are held. The deadline of the invocation itself (`submittedAt + deadlineMs`) does not move, so a preempted family comes
  * to an end, too. The scheduler's worker enforces this deadline for the root, whose end also ends its children.
  */
 export class WallTime implements Deadline {

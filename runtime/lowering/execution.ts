@@ -72,7 +72,7 @@ export class Execution implements Task {
   #pinnedFrom = -1;
   /** Resolves the current wait for a turn. */
   #granted: ((go: number) => void) | null = null;
-  /** Place in the queue for slices. Until `renew` it stays the same object, because the queue keeps the credit by this object. */
+  /** Place in the queue for slices. Only `renew` replaces this object, because the queue looks up the guest's credit by it. */
   #place: Resumable = { resume: () => this.#grant() };
   #run: Run = () => Promise.resolve(CODE_EXIT);
   #callback: Callback = () => Promise.resolve(CODE_EXIT);
@@ -122,7 +122,7 @@ export class Execution implements Task {
     this.#cpuMs = this.fuel.startMs;
     this.guest.made();
     this.#entry = entry;
-    // `promising` gives the guest its own stack. V8 then runs host functions on the thread's stack, however little the guest has left.
+    // `promising` gives the guest its own stack. V8 runs host functions on the thread's stack, so a nearly full guest stack does not limit them.
     this.#run = WebAssembly.promising(entry.run) as Run;
     if (entry.callback) this.#callback = WebAssembly.promising(entry.callback) as Callback;
   }

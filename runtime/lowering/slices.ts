@@ -6,7 +6,7 @@
  * While the device has work, spinners together get `spinnerShare` of the thread, in turns; otherwise they get the remaining time.
  */
 export interface SlicePolicy {
-  /** Longest time that one inferlet computes before others get a turn. */
+  /** Length of a slice. The queue does not enforce it: `execution.ts` ends slices. */
   readonly sliceMs: number;
   /** Initial and maximum credit of an inferlet. */
   readonly burstMs: number;

@@ -15,7 +15,7 @@ export interface PoolOptions {
   readonly onError?: (error: unknown) => void;
 }
 
-/** An instance that a launch has taken. It does not refer to the instance: one that trapped is garbage at once. */
+/** Stands for an instance that a launch has taken. Holds no reference to the instance, so an instance that trapped is garbage at once. */
 interface Lent {
   readonly takenAtMs: number;
 }
@@ -57,7 +57,7 @@ const MOST_USED = 64;
 /** The pool expects an instance back within this time plus twice the length of the program's longest recent run, up to a bound. */
 const LENT_MS = 500;
 const LONGEST_LENT_MS = 10_000;
-/** Interval of the reviews of arrival rates without a launch. */
+/** Interval at which the pool reviews its targets even without a launch. */
 const REVIEW_MS = 5000;
 /** CPU limit while an instance is made; a launch sets the invocation's own limit. */
 const INSTANTIATE_CPU_MS = 1000;

@@ -18,10 +18,10 @@ export interface ServiceOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** Bound on programs read before their first launch, besides those whose manifests ask for ready instances. */
+/** Bound on programs read before their first launch. Those whose manifests ask for ready instances count, but are always read. */
 const MAX_PREPARED = 64;
 
-/** Functions of which the runtime takes note before its thread serves others. */
+/** Number of functions that the service handles before the event loop gets a turn. */
 const TAKEN_AT_ONCE = 256;
 
 /** Needs of a served version. Small, because a runtime keeps those of all functions of the platform. */

@@ -1,6 +1,6 @@
 import type { Groups } from './cgroups/groups.ts';
 
-/** Isolation level that the configuration asks for. The named levels are strict. */
+/** Isolation level that the configuration asks for: `auto` takes the strongest that works; the others have no fallback. */
 export type Isolation = 'auto' | 'namespaces' | 'process';
 
 /** Confinement tools that work on this machine. */

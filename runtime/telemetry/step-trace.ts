@@ -15,7 +15,7 @@ export interface StepQueue {
 export interface Step {
   /** Ends the step's span when its result arrives; returns the same promise. */
   until<T>(result: Promise<Outcome<T>>): Promise<Outcome<T>>;
-  /** Counts tokens of a run, which is one step however long it takes. */
+  /** Counts tokens of a `fused` run on the device, which is one step however many tokens it decodes. */
   took(tokens: number): void;
   /** Ends the span, if it has not ended. */
   end(): void;

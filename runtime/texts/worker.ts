@@ -60,7 +60,7 @@ async function loadEncoder({ directory, shape }: EncodeJob): Promise<void> {
   encoders.set(directory, { tokenizer: await loadEncoderTokenizer(directory, shape), shape });
 }
 
-/** False when the model has changed, since its GPU host started again. */
+/** False also for a tokenizer of another shape: a model may change when its GPU host restarts. */
 function isLoaded({ directory, shape: { contextLength, tokenTypes } }: EncodeJob): boolean {
   const shape = encoders.get(directory)?.shape;
   return shape?.contextLength === contextLength && shape.tokenTypes === tokenTypes;

@@ -66,7 +66,7 @@ export interface JobFetcherOptions {
 /**
  * Takes admitted jobs from BullMQ's lists for one runtime, several in one call, which may also begin their attempts. BullMQ's own worker
  * takes one job in a call, and looks into an empty list twice for each job that comes alone. The connection is the fetcher's own: it blocks
- * while no job waits. The fetch travels behind the blocking wait, so that Redis makes it once a job comes, without another round trip.
+ * while no job waits. The fetch travels behind the blocking wait, so that Redis runs it once a job comes, without another round trip.
  */
 export class JobFetcher {
   readonly #store: Store;
@@ -183,7 +183,7 @@ export class JobFetcher {
     stream?.cork();
     process.nextTick(() => stream?.uncork());
     let told = tell(this.#store);
-    // The first call of the returned function handles it.
+    // The first call of the returned function handles a failure.
     told.catch(() => undefined);
     return () => {
       told = told.catch(() => tell(this.#shared));

@@ -10,7 +10,7 @@ const LOOK = 16;
 const LEAST_MS = 10;
 /** Weight of a tenant that sets none. */
 const DEFAULT_WEIGHT = 100;
-/** After this time, an invocation that started because a GPU host reported free memory holds that memory, as the next report shows. */
+/** Time after which an invocation that started on a report of free memory holds that memory, so that later reports no longer call it free. */
 export const CLAIM_MS = 2000;
 
 /** Entry for runtime memory among the pages of models, in MiB; no model has such a name. */
@@ -101,7 +101,7 @@ interface Left {
  * it over. After `MAX_OVERTAKEN` overtakings the head's need counts as taken until it starts, unless its tenant already holds an
  * equal part of a pool: that head waits for its own tenant's invocations. So an invocation starts while any head of the first `LOOK`
  * turns fits into the room not kept. A demand larger than a pool starts when no other invocation uses it, so that the GPU host refuses it with
- * its reason. An admitted invocation never counts for pages of the reserve: one alone keeps no newcomer out. Runtime memory is one more pool
+ * its reason. The count of an admitted invocation leaves out the reserve: one alone keeps no newcomer out. Runtime memory is one more pool
  * (`MEMORY`), never overcommitted. Only `starts` invocations are on their way to runtimes at a time, so an admitted one begins soon. An
  * invocation of a tenant with few slots goes ahead of up to `starts` invocations that were admitted before it, but never ahead of its own
  * tenant's. Such invocations have `starts` places of their own, so neither kind waits for the other. While runtimes lag (`pace`), the other

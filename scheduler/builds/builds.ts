@@ -18,7 +18,7 @@ const BUILD_DEADLINE_MS = 240_000;
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 1000;
-/** Builds of a tenant that wait or run. The component of each waiting build takes memory of Redis. */
+/** Maximum builds of a tenant that wait or run. The component of each waiting build takes memory of Redis. */
 export const MAX_TENANT_BUILDS = 256;
 /** Bounds the cleanup, which must not delay a failed call much. */
 const CLEAN_UP_MS = 500;

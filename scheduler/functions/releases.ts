@@ -24,7 +24,7 @@ const SCRIPTS = {
 /** Attempts of a rollback, which is planned again when the alias changed meanwhile. */
 const TRIES = 5;
 
-/** A change of an alias; `sharesFault` has passed `shares`. */
+/** A change of an alias. The caller has checked `shares` with `sharesFault`. */
 export interface AliasChange {
   readonly shares: readonly Share[];
   /** Id of the key that makes the change. */

@@ -59,8 +59,8 @@ export class Removals {
   /**
    * Removes a function with all versions; `now` cancels its invocations. Returns the draining versions; null without a function.
    *
-   * @param onRemoved called as soon as no new invocation can run the function, or the version. The cancels and deletions follow, which may take long, or fail and be
-   *   left to the reaper.
+   * @param onRemoved called as soon as no new invocation can run the function, or the version. Cancels and deletions follow. They may take long,
+   *   or fail and be left to the reaper.
    */
   async removeFunction(
     tenant: string,
@@ -105,8 +105,8 @@ export class Removals {
   }
 
   /**
-   * One round: deletes removed versions that have drained, and cancels invocations of versions removed with `now`. Of many functions it looks
-   * at some, and the next round goes on with the others.
+   * One round: deletes removed versions that have drained, and cancels invocations of versions removed with `now`. A round looks at a bounded
+   * number of functions; the next round continues with the others.
    */
   sweep(): Promise<void> {
     const round = this.#round.then(() => this.#sweep());

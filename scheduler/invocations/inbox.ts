@@ -74,7 +74,7 @@ export class Inbox {
   /**
    * Adds a message.
    *
-   * @param idempotencyKey an equal message with the same key adds nothing for `REPLY_MS` after the first, and has its outcome
+   * @param idempotencyKey for `REPLY_MS` after a message, an equal one with the same key adds nothing and gets the first one's outcome
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
   async push(id: string, message: InboxMessage, idempotencyKey?: string): Promise<PushOutcome> {

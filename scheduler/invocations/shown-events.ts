@@ -61,8 +61,8 @@ export class ShownEvents {
         this.#changed();
       },
     };
-    // The runtime surely pushes only the first attempt, if a message told of it. It may have stopped pushing any other one when this follower
-    // left: the source then asks for it.
+    // The runtime is certain to push only an attempt that is this follower's first and that a message announced. It may have stopped pushing a
+    // later attempt when this follower left, so the source asks for that attempt.
     const isPushed = this.#isOwn && isTold && this.#runtimeChanges === 1;
     this.#stop = this.#source.follow(runtime, this.#id, follower, isPushed);
   }

@@ -80,7 +80,7 @@ export class Withdrawals {
       .finally(() => this.#ids.delete(id));
   }
 
-  /** Ends all attempts. */
+  /** Stops repeating the cancels. */
   stop(): void {
     this.#stopped.abort();
   }

@@ -208,7 +208,7 @@ class Link {
     try {
       socket = linkSocket('runtime', where.address, opened, security);
     } catch {
-      // An address that no runtime of this version registers.
+      // `linkSocket` refuses a network address without a machine; no runtime of this version registers one.
       return this.#again();
     }
     this.#socket = socket;

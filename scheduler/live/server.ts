@@ -258,7 +258,7 @@ class Connection {
     };
   }
 
-  /** Agrees on a version at the first request. It states the gateway's versions; a gateway that begins with another request states none. */
+  /** Agrees on a version at the first request, which states the gateway's versions. A gateway that begins with another request states none. */
   #greet(what: string, text: string): void {
     const [oldest, newest] = text.split(' ').map(Number);
     const versions = statedVersions(what === 'versions' ? { oldest, newest } : undefined, SILENT_VERSION);

@@ -57,14 +57,14 @@ function drawn(id: string, count: number): readonly [number, number] {
 }
 
 /**
- * The key by which admission places a root invocation when it becomes the head of its tenant's line, where roots choose hosts. An affinity
+ * With spread `invocation`: the key by which admission places a root invocation that becomes the head of its tenant's queue. An affinity
  * counts while the hosts of its key have room. Otherwise the key names the less crowded of two hosts that the id draws: the lesser of two
  * random loads is close to the least of all (Mitzenmacher, 2001), at a cost that does not grow with the hosts. Where neither has room, the key
  * names the first: pages do not tell which host has room sooner, and all waiting heads would choose the same one. With fewer than two
  * hosts, the id itself is the key. The scheduler's scripts implement the same rule (`placementOf`).
  *
  * @param hosts names of the hosts of the model of which the most pages are expected
- * @param crowding the part of its pages that the fullest host of a key would have admitted with the head; above 1 when the head does not fit
+ * @param crowding of a key's fullest host: its admitted pages, the head's included, as a fraction of all; above 1 when the head does not fit
  */
 export function chosenKey(
   { id, affinity }: { readonly id: string; readonly affinity?: string | undefined },

@@ -4,8 +4,8 @@ import { isNewer, leaveInTurn, type Place, type Shortfall, withoutSpared } from 
 export const PROTECTED_TOKENS = 32;
 
 /**
- * Steps of the device after which a returned family has no protection any more, although it made fewer itself: a family that computes or waits
- * for something else must not keep others from its memory. Eight turns for each protected step, for a family that shares the device with many.
+ * Device steps after which a returned family loses its protection even if it made fewer steps itself: a family that computes or waits for
+ * something else must not keep others from its memory. The factor 8 leaves time to a family that takes part in one device step of eight.
  */
 export const PROTECTED_DEVICE_STEPS = 8 * PROTECTED_TOKENS;
 
@@ -35,7 +35,7 @@ export function isProtectedFrom({ protectedSteps, overtook }: Preemptible, other
  *
  * @param running other families that hold memory and may go on, in any order
  * @param shortfall of the request while all of them stay; the choice changes it
- * @returns undefined when that is not enough
+ * @returns undefined when the families that may be chosen hold too little
  */
 export function choosePreempted<F extends Preemptible>(
   requester: Place,

@@ -33,7 +33,7 @@ export class RuntimeLease {
   /** Revision of the description, and the last one that has reached Redis. */
   #revision = 0;
   #storedRevision = 0;
-  /** The load in Redis; undefined while that may be another. */
+  /** The load that Redis holds; undefined while unknown. */
   #storedLoad: string | undefined;
   #answeredAt = performance.now();
   /** After an outage, Redis may have lost the last description and load, or may receive older ones after them. */

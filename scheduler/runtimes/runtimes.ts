@@ -145,7 +145,7 @@ export class Runtimes {
 
   /**
    * Takes jobs from runtimes that were not registered when the jobs were listed. A runtime may have registered again since, and have fetched one
-   * of them again: the token tells the new attempt from the lost one. A job that cannot be taken does not keep the others.
+   * of them again: the token tells the new attempt from the lost one. A job that cannot be taken does not stop the others.
    */
   async #take(jobs: readonly HeldJob[]): Promise<Recovery> {
     const outcomes = values(

@@ -16,7 +16,7 @@ const SCRIPTS = {
   note: loadScript(new URL('./scripts/note-time.lua', import.meta.url)),
 };
 
-/** Attempts to create the invocation of one time while the store is away. */
+/** Attempts to create the invocation of one firing while the store is away. */
 const ATTEMPTS = 5;
 const RETRY_MS = 5000;
 const BULL_EVENTS = 100;
@@ -55,7 +55,7 @@ export class Schedules {
     const entry = { ...settings, id: randomUUID(), createdAt: clock(), createdBy: by };
     const { name, function: fn } = settings;
     const owned = SHARED_FUNCTIONS.includes(fn) ? '' : keys.function(tenant, fn);
-    // The tenant enters its set with the entry: `repair` must find an entry whose gateway died before it had a job scheduler.
+    // The script also adds the tenant to the set: `repair` must find an entry whose gateway died before it created the job scheduler.
     const reply = await this.#store.script(
       SCRIPTS.put,
       [keys.schedules(tenant), owned, keys.scheduledTenants],
@@ -89,7 +89,7 @@ export class Schedules {
     return exists;
   }
 
-  /** Removes the schedules of a removed function of the tenant. Once the function is deployed again, its schedules stay. */
+  /** Removes the schedules of a tenant's removed function. If the function has been deployed again meanwhile, its schedules stay. */
   async removeOf(tenant: string, fn: string): Promise<void> {
     const { keys } = this.#store;
     for (const { name } of (await this.#all(tenant)).filter((one) => one.function === fn)) {
@@ -103,7 +103,7 @@ export class Schedules {
     await this.#step(tenant, name, (queue, id) => queue.removeJobScheduler(id));
   }
 
-  /** Stores the outcome of one time of a schedule. */
+  /** Stores the outcome of one firing of a schedule. */
   async note({ tenant, name, id }: FiringJob, last: LastTime): Promise<void> {
     await this.#store.script(SCRIPTS.note, [this.#store.keys.schedules(tenant)], [name, id, JSON.stringify(last)]);
   }
@@ -161,8 +161,8 @@ export class Schedules {
   }
 
   /**
-   * Runs a step of an alignment. BullMQ's connection carries it out also after the call has given it up, when other processes may have changed
-   * the schedule: such a step begins another alignment.
+   * Runs a step of an alignment. BullMQ's connection may carry the step out after this call has given up. Other processes may have changed the
+   * schedule by then, so a late step starts another alignment.
    */
   async #step<T>(
     tenant: string,
@@ -173,7 +173,7 @@ export class Schedules {
     try {
       return await this.#store.call(() => {
         const sent = step(this.#opened(), schedulerId(tenant, name));
-        // A step that fails has changed nothing. An alignment that fails here is made when the next gateway starts.
+        // A step that fails has changed nothing. The next gateway that starts repeats an alignment that fails here.
         sent.then(() => isGivenUp && this.align(tenant, name)).catch(() => undefined);
         return sent;
       });

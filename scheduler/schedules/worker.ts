@@ -62,8 +62,8 @@ export class ScheduleWorker {
   async stop(): Promise<void> {
     this.#isStopping = true;
     await Promise.allSettled(this.#firing);
-    // Without force, BullMQ waits for ever while Redis is away. Another gateway repeats a time that is cut off here, with the same key: it makes no
-    // second invocation.
+    // Without force, BullMQ waits for ever while Redis is away. Another gateway repeats a firing that is cut off here; its
+    // idempotency key is the same, so it makes no second invocation.
     await this.#worker.close(true);
     this.#connection.close();
   }

@@ -42,7 +42,7 @@ export class Store {
     // ioredis would send the commands of a lost connection again, however long ago their callers gave up.
     redis.options.maxRetriesPerRequest = 0;
     redis.on('close', () => {
-      // It still holds those that waited for the answers of earlier ones, and would queue them now.
+      // Auto-pipelining still holds commands that waited for the answers to earlier ones, and ioredis would queue them now.
       redis.options.enableOfflineQueue = false;
       // A restarted Redis knows no script.
       this.#sent.clear();

@@ -1,4 +1,4 @@
-/** A self-contained page: no script and no font. */
+/** A page that loads no script, font or style sheet. */
 export function page(title: string, body: string): string {
   return `<!doctype html>
 <html lang="en">

@@ -29,10 +29,10 @@ export function openAiError(error: GatewayError): Problem['error'] {
   };
 }
 
-/** `x-should-retry` and `Retry-After` tell the client that the same request may succeed. */
+/** Codes for which `x-should-retry` and `Retry-After` tell the client that the same request may succeed. */
 export const RETRYABLE: ReadonlySet<ErrorCode> = new Set(RETRYABLE_CODES);
 
-/** Seconds to wait when the error has no time of its own; a supervisor restarts a dead process within that time. */
+/** Seconds to wait when the error has no time of its own; a supervisor usually restarts a dead process within that time. */
 const RETRY_AFTER_S = 1;
 
 export function problemHeaders(error: GatewayError): Record<string, string> {

@@ -38,7 +38,7 @@ export interface Room {
   free(): void;
 }
 
-/** Memory that a caller takes as it needs it, or is refused. */
+/** A room that a caller may also grow, shrink and resize: `hold` and `resize` throw where `take` returns false. */
 export interface CountedRoom extends Room, Memory {
   /** Changes the bytes taken to this number. @throws like `hold`; then the bytes stay as they are */
   resize(bytes: number): void;
@@ -207,7 +207,7 @@ export class Body {
     if (done) return undefined;
     this.#arrived += value.byteLength;
     const tenant = this.#arrived > BLOCK_BYTES && !this.#released ? this.#tenant() : '';
-    // Only tenants have a pace: read a body without a key, and the rest of a refused body, without one.
+    // A body without a key has no tenant, and so no pace. After `release`, nothing would end a new pace.
     if (tenant !== '') {
       this.#pace ??= this.#bodies.paces.enter(tenant);
       this.#pace.spend(value.byteLength);
@@ -215,7 +215,7 @@ export class Body {
     return value;
   }
 
-  /** Resolves when the tenant may send more beside others. The pause does not count against the client's speed. */
+  /** Waits while the tenant must leave room for other tenants. The pause does not count against the client's speed. */
   async #itsTurn(): Promise<void> {
     const { signal } = this.#request;
     for (let ms = this.#pace?.pauseMs() ?? 0; ms > 0 && !signal.aborted; ms = this.#pace?.pauseMs() ?? 0) {

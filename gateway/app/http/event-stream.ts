@@ -46,7 +46,7 @@ export interface EventStreamOptions<T> {
 
 /** A chunk takes no further frame once it has this many characters. */
 const CHUNK_CHARACTERS = 16 * 1024;
-/** The chunk and the events behind it are both in memory. Only a large chunk counts; the limit on streams bounds smaller ones. */
+/** A large chunk and the events that it is made of are both in memory. Smaller chunks do not count: the limit on streams bounds them. */
 const HELD_FACTOR = 2;
 
 const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');

@@ -39,7 +39,7 @@ export function parseWithOutput(text: string): unknown {
   return { ...members, output: new JsonText(text.slice(at + OUTPUT.length, -1)) };
 }
 
-/** Place of the member `output` of an object without spaces, from the comma before it; -1 without one. Reads no further. */
+/** Index of the comma before the member `output`, in JSON without spaces; -1 without that member. Does not scan the output. */
 function outputAt(text: string): number {
   let depth = 0;
   let inText = false;

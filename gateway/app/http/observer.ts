@@ -23,7 +23,7 @@ export interface ObservedRequest {
   answered(answer: AnsweredRequest): void;
 }
 
-/** Measures and traces requests. The host implements it; some hosts have none. */
+/** Measures and traces requests. `gateway/node` implements it; a worker has none. */
 export interface RequestObserver {
   begin(request: ArrivedRequest): ObservedRequest;
 }

@@ -7,7 +7,7 @@ const MAX_CANCEL_AFTER_MS = 24 * 3_600_000;
 
 const MIN_DEBOUNCE_MS = 1000;
 const MAX_DEBOUNCE_MS = 24 * 3_600_000;
-/** The default of `Debounce-Max`, in delays. */
+/** The default of `Debounce-Max`, as a multiple of the delay. */
 const DEBOUNCE_DELAYS = 10;
 
 const TIME_HINT = 'Write seconds (`90`), or a number with a unit: `30s`, `5m`, `1h`.';

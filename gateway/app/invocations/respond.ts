@@ -15,7 +15,7 @@ import { BEGINNING } from './event-id.ts';
 
 /** Longest time for one attempt to cancel an invocation whose client has left. */
 const ATTEMPT_MS = 10_000;
-/** Time within which the gateway repeats such an attempt: by default, a function runs no longer. workerd stops background work after 30 s. */
+/** The gateway repeats failed attempts for this long, the default wall time of a function. workerd stops background work after 30 s. */
 const CANCEL_MS = 300_000;
 /** Pause before the second attempt; the pauses double up to the longest. */
 const FIRST_PAUSE_MS = 250;

@@ -32,7 +32,7 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   #messages = 0;
   /** Number of those that an attempt sent before it asked a person: they stay valid. */
   #kept = 0;
-  /** True once an attempt has begun. Without it, the first events of the invocation have expired, or were cut from a full log. */
+  /** True once a `start` event came. A message before one means that the first events have expired, or were cut from a full log. */
   #started = false;
   #failure: { readonly error: unknown } | null = null;
   #ready: (() => void) | undefined;
@@ -71,7 +71,7 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     this.#ready?.();
   }
 
-  /** Makes frames of the events that wait, until there are some or no event waits. */
+  /** Turns waiting events into frames, until there is a frame or no event waits. */
   #fill(): void {
     try {
       while (this.#frames.length === 0 && !this.#failure) {

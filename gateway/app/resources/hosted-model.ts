@@ -10,7 +10,7 @@ export function deviceText({ device, deviceIndex }: Pick<HostedModel, 'device' |
   return deviceIndex === null ? device : `${deviceIndex}: ${device}`;
 }
 
-/** `there` or `away`; a drained host is `draining` while invocations run on it, and then `drained`. */
+/** `there` or `away`. A drained host is `draining` while invocations run on it, then `drained` or `drained, away`. */
 export function hostState({ connected, drained, running }: GpuHostState): string {
   if (!drained) return connected ? 'there' : 'away';
   if (running > 0) return 'draining';

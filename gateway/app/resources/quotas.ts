@@ -30,7 +30,7 @@ export interface UsageQuery {
 export interface Quotas {
   /** Lists the quotas that bind a tenant or one of its functions; with `function`, those of the tenant and of that function only. */
   status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]>;
-  /** Operators only. Returns the limit that then binds. A permanent one ends an override. Throws `invalid-quota`, `unknown-tenant`. */
+  /** Operators only. Returns the limit that then binds. A change without `expiresAt` ends an override. Throws `invalid-quota`, `unknown-tenant`. */
   set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null>;
   usage(call: Call, query: UsageQuery): Promise<readonly UsageRow[]>;
   /** The last `minutes`, at most 180. */

@@ -44,7 +44,7 @@ export interface Releases {
   history(call: Call, name: string, alias: string): Promise<readonly Alias[]>;
   /** Throws `unknown-function`, `invalid-alias`, `conflict`. */
   setAlias(call: Call, name: string, alias: string, change: SetAlias): Promise<Alias>;
-  /** False when there was no such alias; `live` cannot be removed. */
+  /** False when there was no such alias. Throws `conflict` for `live`, which cannot be removed. */
   removeAlias(call: Call, name: string, alias: string): Promise<boolean>;
   /** Throws `unknown-function`, and `conflict` when there is no earlier state. */
   rollback(call: Call, name: string, request: RollbackRequest): Promise<Rollback>;

@@ -5,7 +5,7 @@ import type { Schedule } from '../schemas/schedules.ts';
 
 export type { Schedule, Timing };
 
-/** Hint of the refusals of a schedule's times. */
+/** Hint of the errors about a schedule's times. */
 export const TIMES_HINT = 'For example: `"cron": "0 3 * * *", "timezone": "Europe/Berlin"`, or `"everyMs": 900000`.';
 
 export interface NewSchedule {
@@ -14,7 +14,7 @@ export interface NewSchedule {
   /** JSON text. */
   readonly input: string;
   readonly timing: Timing;
-  /** Throws when the version that the reference names now does not take the input. */
+  /** Throws when the version that the reference currently names does not accept the input. */
   readonly check: (version: CheckedFunction) => void;
 }
 

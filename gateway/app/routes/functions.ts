@@ -269,7 +269,7 @@ async function inspectFunction(control: ControlPlane, call: Call, reference: str
   return found ?? missing(control, call, name, version);
 }
 
-/** The error for an unknown reference: it tells a missing function from a missing version or alias. */
+/** Throws the error for an unknown reference, which tells a missing function from a missing version or alias. */
 export async function missing(
   control: ControlPlane,
   call: Call,
@@ -298,7 +298,7 @@ export function referenceOf(reference: string): { name: string; version: string 
     : { name: reference.slice(0, at), version: reference.slice(at + 1) };
 }
 
-/** The answer to a removal: 204 when nothing remains, 202 with the invocations left to drain. */
+/** The answer to a removal: 204 when nothing remains, 202 with the versions that still drain. */
 export function removed(c: Context<AppEnv>, draining: readonly Draining[]): Response {
   return draining.length === 0 ? c.body(null, 204) : jsonAnswer(c, { draining }, 202);
 }

@@ -231,10 +231,10 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
   );
 }
 
-/** Errors after which a message may be delivered still. */
+/** Errors after which the message may still be delivered. */
 const UNCERTAIN: ReadonlySet<ErrorCode> = new Set(['store-unavailable', 'origin-unavailable']);
 
-/** The error of a message that would be delivered twice if the client repeated it. */
+/** The error without the advice to retry, since a repeated message might be delivered twice. */
 function withoutRetry(error: unknown): unknown {
   if (!(error instanceof GatewayError) || !UNCERTAIN.has(error.code)) return error;
   const { code, message, field, members, headers, cause } = error;

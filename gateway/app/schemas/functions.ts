@@ -141,7 +141,7 @@ export type Alias = z.infer<typeof AliasSchema>;
 export type VersionAlias = z.infer<typeof VersionAliasSchema>;
 /** One difference between the previously served version and the new one. `from` and `to` are texts for people. */
 export type Difference = z.infer<typeof DifferenceSchema>;
-/** Invocations of a removed version that have not ended. */
+/** A removed version, and the number of its invocations that have not ended. */
 export type Draining = z.infer<typeof DrainingSchema>;
 export type FunctionVersion = z.infer<typeof FunctionSchema>;
 /** The build's report on the version; null for a value that was not measured. Times in ms, sizes in bytes. */

@@ -65,7 +65,7 @@ export const InvocationSchema = z
   })
   .openapi('Invocation');
 
-/** Place in the list of invocations, as its pages name the next one. */
+/** Cursor of the list of invocations: the place at which the next page begins. */
 export const invocationCursor = z.string().regex(/^\d{1,15}\.[A-Za-z0-9_-]{1,128}$/, 'is not a cursor');
 
 export const FileSchema = z

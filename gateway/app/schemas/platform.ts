@@ -153,7 +153,7 @@ export const GpuHostSchema = z
   })
   .openapi('GpuHost');
 
-/** A change of the drain of an object with this name for people. */
+/** The body of a request that starts or ends a drain. `of` names the kind of object to people. */
 const drainChange = (of: string) =>
   z
     .strictObject({

@@ -58,7 +58,7 @@ export const MinuteSchema = z
   })
   .openapi('Minute');
 
-/** One limit and its use. Headers, API, command and dashboard all show this number. */
+/** One limit and its use. Headers, API, command and dashboard all show these numbers. */
 export type QuotaStatus = z.infer<typeof QuotaSchema>;
 /** Usage in one span of time. All numbers are sums; times in ms. */
 export type UsageRow = z.infer<typeof UsageRowSchema>;

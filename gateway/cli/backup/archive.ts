@@ -11,7 +11,7 @@ const MAX_HEADER_BYTES = 16_384;
 /** Bodies are lists of at most a few megabytes, unless a single item has more. */
 const MAX_BODY_BYTES = 64 << 20;
 
-/** Bytes of one read, or those of a larger part of a frame. Most frames are far smaller, and a read costs more than the bytes. */
+/** Minimum bytes to ask for in one read. Most frames are far smaller, and each read call costs more than the additional bytes. */
 const READ_BYTES = 256 << 10;
 
 export const ARCHIVE_VERSION = 1;

@@ -29,7 +29,7 @@ export async function* keptEntries(redis: Redis, prefix: string): AsyncGenerator
       const [[typeError, type] = [], [timeError, time] = []] = told.slice(2 * i);
       if (typeError || timeError) throw typeError ?? timeError;
       const expires = Number(time);
-      // A component without a function version is an upload that has not ended.
+      // A component expires only until a function version uses it: its upload has not ended.
       if (expires > 0 && componentHash(nameOf(key, prefix)) !== undefined) continue;
       yield* entryParts(redis, key, prefix, String(type), expires);
     }

@@ -25,7 +25,7 @@ export function isKept(key: string): boolean {
   return KEPT.some((pattern) => pattern.test(key));
 }
 
-/** True for a record that backups had once. They can still be restored, without the record. Pure. */
+/** True for a record that only older backups contain: they can still be restored, and the restore leaves the record out. Pure. */
 export function wasKept(key: string): boolean {
   return /^account:[^:]+:(redis|redis-ends|latency)$/.test(key);
 }

@@ -58,7 +58,7 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
           withRedis(settings, undefined, async (redis) => {
             const mark = await marked(redis);
             try {
-              // In this order: a machine that starts meanwhile finds the lease, or is found.
+              // In this order: a machine that starts after the lease was taken finds it; `assertStopped` finds one that started before.
               await assertStopped(redis);
               await assertEmpty(config, redis, request);
               await assertRoom(config, redis, contents);
@@ -86,7 +86,7 @@ async function checked(file: FileHandle, { file: name, onProgress, signal }: Res
       onProgress(`Checking ${name}: ${Math.round(bytes / 1e6)} MB`);
     });
   } catch (error) {
-    // A folder can be opened.
+    // Opening a folder succeeds; only reading it fails.
     if ((error as NodeJS.ErrnoException).syscall === 'read') throw unreadable(name, error as Error);
     if (!(error instanceof ArchiveFault)) throw error;
     throw new Failure(`${name} cannot be restored.`, {
@@ -198,7 +198,7 @@ async function replace(
     await write(config, mark, file, AbortSignal.any([signal, mark.signal]), (records, files) =>
       onProgress(`${records} of ${contents.records} records, ${files} of ${contents.files} files`),
     );
-    // Until then a tenant that has used up its bytes in Redis could store as many again.
+    // A backup lacks the counts of tenants' bytes in Redis: without this repair, a tenant at its limit could store as many again.
     await new Quotas(new Store(redis)).repairRestored();
     await mark.renew();
   } catch (error) {
@@ -239,7 +239,7 @@ async function write(
       signal.throwIfAborted();
       if (header.kind === 'entry') {
         const written = Promise.all(entryCommands(PREFIX, header, body).map((command) => mark.run(command)));
-        // It is awaited with the others.
+        // `arrived` awaits it later; a rejection before that must not end the process.
         written.catch(() => undefined);
         sent.push(written);
         bytes += body.length;

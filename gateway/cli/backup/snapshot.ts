@@ -56,7 +56,7 @@ export async function withRedis<T>(
   // Commands of one connection keep their order.
   const ordered = { ...options, enableAutoPipelining: false };
   const redis = new Redis(redisOptions({ redis: settings }, { ...ordered, ...(db !== undefined && { db }) }));
-  redis.on('error', () => undefined); // Commands report it.
+  redis.on('error', () => undefined); // The failing command reports the error.
   try {
     await redis.connect().catch((cause: unknown) => {
       throw unreachable(settings, cause);
@@ -156,7 +156,7 @@ const refusal = (text: string) => ({
 async function connected(settings: RedisSettings, signal: AbortSignal): Promise<Socket> {
   const { path: at, host = 'localhost', port = 6379, tls } = redisOptions({ redis: settings });
   const to = at === undefined ? { host, port } : { path: at };
-  // Node refuses an address as a server name.
+  // Node refuses an IP address as a server name.
   const named = isIP(host) === 0 && { servername: host };
   const socket = tls === undefined ? connect(to) : connectTls({ ...to, ...tls, ...named });
   socket.setTimeout(SILENCE_MS, () => socket.destroy(new Error(`Redis sent nothing for ${SILENCE_MS / 1000} s`)));

@@ -16,7 +16,7 @@ import { wholeNumber } from '../whole-number.ts';
 
 const ROUNDS = 5;
 const MAX_ROUNDS = 100;
-/** A model of stories. */
+/** The default model; it generates stories. */
 const MODEL = 'stories15m';
 const MAX_ROUND_TRIP_MS = 10_000;
 /** Longest wait for the first functions of a platform that starts. */
@@ -106,7 +106,7 @@ async function firstFunctions({ connect, signal }: Call): Promise<void> {
   }
 }
 
-/** The model of the stories, or else the first that generates text. */
+/** The default model if the platform serves it, or else the first model that generates text. */
 async function defaultModel({ connect, signal }: Call): Promise<string> {
   const { client } = await connect();
   const models = await client.models({ signal });

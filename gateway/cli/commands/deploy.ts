@@ -115,7 +115,7 @@ async function upgradeUnderWay(client: PieClient, signal: AbortSignal, waits: bo
   }
 }
 
-/** The function with other latency targets than its manifest's, if there are any. */
+/** The function with `targets` in place of its manifest's latency targets, if any are given. */
 function stating(source: FunctionSource, targets: Targets | undefined): FunctionSource {
   if (targets === undefined) return source;
   return { ...source, manifest: { ...source.manifest, latency: targets } };

@@ -62,8 +62,8 @@ export async function allCommands(): Promise<readonly Command[]> {
 }
 
 /**
- * The commands that a command line may mean: those of its first word, else all. To load all of them takes three times as long as one, and longer
- * than most take to run.
+ * The commands that a command line may mean: those of its first word, else all. Loading all takes three times as long as loading one, and
+ * longer than most commands run.
  */
 export async function commandsFor([first]: readonly string[]): Promise<readonly Command[]> {
   const [, load = allCommands] = BY_FIRST_WORD.find(([word]) => word === first) ?? [];

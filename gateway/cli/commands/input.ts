@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { exactJson } from '../../app/http/exact-json.ts';
 import { Failure } from '../failure.ts';
 
-/** A JSON value on a command line, for the error that refuses another text. */
+/** Describes a JSON value of the command line, for the error about text that is not JSON. */
 interface Written {
   readonly what: string;
   /** The command line up to the value. */

@@ -67,7 +67,7 @@ export const mcp: Command = {
       await connection.serve(process.stdin, signal);
       return EXIT.ok;
     } finally {
-      // Answers that wait in the output keep the process, and destroying standard output does not drop them.
+      // Unread answers in the output keep the process alive, and destroying standard output does not drop them.
       setTimeout(() => process.exit(), LAST_ANSWERS_MS).unref();
     }
   },

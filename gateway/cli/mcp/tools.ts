@@ -176,7 +176,7 @@ export class FunctionTools {
 /** A schema of an object whose one property `input` has the given schema, references included. */
 function wrap(schema: object): object {
   const root: Record<string, unknown> = { type: 'object', properties: {}, required: ['input'] };
-  // A schema with an identifier starts its own references.
+  // References in a schema with `$id` are relative to that schema, so they stay valid.
   if ('$id' in schema) return { ...root, properties: { input: schema } };
   const moved = moveReferences(schema) as Record<string, unknown>;
   for (const name of DEFINITIONS) {

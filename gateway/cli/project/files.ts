@@ -32,7 +32,7 @@ const TSCONFIG = {
   include: ['src', 'test'],
 };
 
-/** The engine's package would download CUDA libraries, which Pie does not use, and fail where they are unavailable. */
+/** The install script of onnxruntime-node downloads CUDA libraries, which Pie does not use, and fails where they are unavailable. */
 const NPMRC = `# Pie needs no install scripts, and the one of onnxruntime-node downloads libraries that Pie does not use.
 # Remove this line if a package of yours needs its own.
 ignore-scripts=true

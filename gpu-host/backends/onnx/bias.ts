@@ -53,7 +53,7 @@ function fillCausal(bias: Float32Array, first: number, row: Row, member: RowMemb
   }
 }
 
-/** Any mask of a member. Its context columns lie anywhere in the row (`links`); without links, the row is its own. */
+/** Any mask of a member. Its context columns lie anywhere in the row (`links`); a member without links has the row alone. */
 function fillAny(
   bias: Float32Array,
   first: number,

@@ -139,7 +139,7 @@ export class EncoderNodes {
     return graph.node('Div', [sum, count], 'mean');
   }
 
-  /** States that each token gathers from those that it sees: of queries, keys and values, [B, T, hiddenSize]. */
+  /** Adds attention. `parts` are the queries, keys and values; they and the result are [B, T, hiddenSize]. */
   attend(name: string, parts: readonly string[], mask: string): string {
     const { heads, hiddenSize } = this.#config;
     return this.#graph.node('Attention', [...parts, mask], name, {

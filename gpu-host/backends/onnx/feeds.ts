@@ -23,7 +23,7 @@ export interface RunFeeds {
   readonly isMasked: boolean;
   readonly wantsAttention: boolean;
   readonly writes: boolean;
-  /** Number of segments that the run reads: all in memory, or none. */
+  /** Number of segments that the run reads: either all that exist, or 0. */
   readonly segments: number;
 }
 
@@ -144,7 +144,7 @@ export class FeedBuilder {
     return { positions, ...this.#rotaryTensors };
   }
 
-  /** Columns: the row's own inputs (the null slot, written over), its context, padding. */
+  /** Columns: the row's own inputs (null slots, whose keys and values the graph overwrites), its context, padding. */
   #fillSlots(rows: readonly Row[], { tokens, width }: RunShape): void {
     const slots = this.#slots.uint32(rows.length * width);
     const { nullSlot } = this.#pool;

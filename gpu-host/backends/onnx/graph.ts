@@ -21,7 +21,7 @@ export interface GraphOptions {
   readonly headBits: WeightBits;
   /** Rows of each plane of the pool. */
   readonly slotCount: number;
-  /** True for a graph that also returns attention. In a branch of one graph, this output would keep all layers' keys to the end (12 %). */
+  /** True for a second graph, which also returns attention. As a branch of the first, it would keep all layers' keys to the end, at 12 % cost. */
   readonly attention: boolean;
   /** True when every multiplication of the graph's layers takes an adapter's matrices. */
   readonly adapter: boolean;
@@ -34,7 +34,7 @@ export interface GraphOptions {
  * - `tokens` int32 [B, T], `positions` int64 [B, T]: positions index `cos` and `sin`, float32 [rows, headDim / 2]; `query_cos` and
  *   `query_sin` are the same times 1 / √headDim
  * - `embed_rows` int64 [E, 1], `embeds` float32 [E, hidden]: rows of the flat B × T inputs that the caller gives as embeds
- * - `slots` int32 [B, W]: the pool slots to gather; a sequence's own T keys then lie over the first T columns
+ * - `slots` int32 [B, W]: the pool slots to gather; a sequence's own T keys then replace the first T columns
  * - `bias` float32 [B, 1, T, W]: 0 where an input sees a row, very negative elsewhere
  * - `has_segments` bool [1]: true when rows also attend to segments, which needs T = 1; no such input with `attention`
  * - `segments.p` float32 [S, kvHeads, SEGMENT_SLOTS, headDim] for each plane p of the pool; `segment_rows` int32 [S]: each segment's row;

@@ -35,7 +35,7 @@ import { heldBits, modelLinears, type WeightBits } from './weights.ts';
 export interface OnnxBackendOptions {
   readonly pageSize: number;
   readonly pageCount: number;
-  /** Width of the decoder's weights; those that the model's file has in narrower blocks stay in these. */
+  /** Width of the decoder's weights. Weights that the model's file has in narrower blocks keep the narrower width. */
   readonly bits: WeightBits;
   /** Width of the head's weights; `bits` by default. With 32-bit weights, an 8-bit head is nearly exact and 1.1 to 1.8 times faster. */
   readonly headBits?: WeightBits;
@@ -44,7 +44,7 @@ export interface OnnxBackendOptions {
    * processes keep the cores busy, one thread fewer is faster (two threads on two busy cores took twice as long as one).
    */
   readonly threads?: number;
-  /** True to make the decoder that takes adapters at start; otherwise the backend makes it when the first adapter loads. */
+  /** True to create the decoder for adapters at start; otherwise the backend creates it when the first adapter loads. */
   readonly adapters?: boolean;
   /** Folder that keeps quantised weights between starts; `$XDG_CACHE_HOME/pie/quantized` by default. */
   readonly cacheDirectory?: string;

@@ -89,7 +89,7 @@ export function allowedTopRows(
 }
 
 /**
- * Attention of one member's inputs, from the run's `received`: by context slot, then by input, summed over inputs.
+ * Attention that a member's context slots, then its inputs, receive from all its inputs together; taken from the run's `received`.
  * `rowIndex` is the row's place in the run.
  */
 export function receivedAttention(

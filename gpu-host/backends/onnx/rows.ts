@@ -93,7 +93,7 @@ interface Fork {
   readonly context: number;
 }
 
-/** @param from the members' contexts are known to be equal so far */
+/** @param from length up to which the members' contexts are known to be equal */
 function forkOf(members: readonly number[], from: number, batch: readonly SequenceInput[]): Fork {
   const end = commonPrefix(members, from, batch);
   const byNextSlot = new Map<number, number[]>();

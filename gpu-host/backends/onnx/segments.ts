@@ -19,14 +19,14 @@ const NONE: readonly number[] = [];
 
 /** The segments that hold the beginnings of a batch's contexts. */
 export interface FoundSegments {
-  /** For each sequence of the batch, its segments in order; no segment has two sequences. */
+  /** For each sequence of the batch, its segments in order; no two sequences share a segment. */
   readonly of: readonly (readonly number[])[];
   /** Segments in memory. A run reads all of them, whether or not its rows use them. */
   readonly count: number;
 }
 
 /**
- * Copies of keys and values of contexts that are decoded step by step, head by head, so that the attention reads them in place: the pool
+ * Copies of the keys and values of contexts in decoding. A copy is ordered head by head, so that the attention reads it in place: the pool
  * scatters a context over slots, and gathering them would copy the whole context in every step and layer. The pool remains the truth.
  *
  * A segment holds {@link SEGMENT_SLOTS} successive slots of a context as they were when it was filled. It serves any context that has the
@@ -53,8 +53,8 @@ export class KvSegments {
   readonly #endingAt: Int32Array;
   readonly #next: Int32Array;
   /**
-   * For each slot, the last batch with a call that keeps its keys and has this slot at the end of a segment: a later
-   * step probably continues the call's context.
+   * For each slot, the last batch with a call that stores its inputs' keys and has this slot at the end of a segment:
+   * a later step probably continues the call's context.
    */
   readonly #expected: Float64Array;
   /** Index at which the search for a stale segment continues. */

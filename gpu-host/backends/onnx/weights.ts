@@ -75,7 +75,7 @@ interface StoredBlocks extends Pick<BlockedTensor, 'dtype' | 'blockSize'> {
   readonly parts: readonly BlockedTensor[];
 }
 
-/** The blocks from which a multiplication takes its weights; null if the file has others, or blocks of more bits than the layer's. */
+/** The file's blocks that a multiplication uses; null if its parts are not in blocks of one kind, or the blocks have more bits than the layer. */
 function storedBlocks(tensors: TensorStore, { parts, bits }: LinearLayer): StoredBlocks | null {
   const blocked = parts.map((part) => tensors.info(part)).filter(isBlocked);
   const [first] = blocked;

@@ -1,4 +1,4 @@
-/** Bounds of the wait of an idle device for just answered queues. It keeps groups of clients from alternating half batches. */
+/** Bounds of the wait of an idle device for just answered queues. The wait keeps two groups of clients from taking turns in half-full batches. */
 export interface GracePolicy {
   /** Maximum wait in milliseconds: 10 by default, in which 30 inferlets of one thread ask for their next step. */
   readonly maxMs: number;

@@ -1,12 +1,12 @@
 /**
  * Policy for when a batch leaves.
- * - `adaptive`: as soon as the device is free, after at most a short grace for just answered queues. The default.
+ * - `adaptive`: as soon as the device is free, after at most a short wait for queues whose calls were just answered. The default.
  * - `eager`: every call leaves alone, in order of arrival.
  * - `k-only`: when `calls` calls are ready, or the oldest has waited `maxWaitMs`.
  * - `t-only`: on a clock of `intervalMs`, whatever is ready.
- * - `rate`: waits while the next call, at the recent arrival rate, costs the waiting ones less than it saves; never past `maxWaitMs`.
+ * - `rate`: waits for the next call while this, at the recent arrival rate, costs the ready calls less than it saves; never past `maxWaitMs`.
  *
- * The other policies are for comparison (Pie, SOSP '25, section 5.2).
+ * All but `adaptive` are for comparison (Pie, SOSP '25, section 5.2).
  */
 export type BatchPolicy =
   | { readonly kind: 'adaptive' }

@@ -29,7 +29,7 @@ export interface RateMoment {
   readonly ready: number;
   /** Wait of the oldest ready call. */
   readonly waitedMs: number;
-  /** Duration of the last step: the wait for the next batch of a call that just misses this one. */
+  /** Duration of the last step: a call that just misses this batch waits so long for the next one. */
   readonly stepMs: number;
   /** Mean gap between calls. */
   readonly gapMs: number | undefined;
@@ -38,7 +38,7 @@ export interface RateMoment {
 }
 
 /**
- * Milliseconds for which the next call is worth waiting for, if it does not come before.
+ * Maximum milliseconds for which waiting for the next call pays.
  *
  * The next call is expected after `gapMs`. Waiting costs each of the `ready` calls that gap and saves the next call a step: it pays while
  * ready × gap < step. A gap that has lasted longer than the mean is itself the better estimate, so the wait ends at step / ready after the

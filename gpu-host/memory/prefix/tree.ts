@@ -14,7 +14,7 @@ export interface PrefixNode<P> {
   /** False once the node left the tree. Lookups and insertions below it then find and add nothing. */
   readonly attached: boolean;
   /**
-   * The page that a text last went on in after this one, full or not: that of the newest child, or the one that `continueIn` named since. It
+   * The page in which a text last continued after this one, full or not: that of the newest child, or the one that `continueIn` named since. It
    * may have changed or gone: the tree holds no reference to it.
    */
   readonly next: P | undefined;
@@ -100,7 +100,7 @@ export class PrefixTree<P extends object> {
     return found;
   }
 
-  /** Counts `tokens` of the tokens that `match` was asked for as used. */
+  /** Counts `tokens` tokens, which the last `match` counted as missed, as hits. */
   took(tokens: number): void {
     this.#hitTokens += tokens;
     this.#missTokens -= tokens;
@@ -116,7 +116,7 @@ export class PrefixTree<P extends object> {
     return this.#chain(tenant, parent, tokens, maxPages);
   }
 
-  /** Remembers the page that a text goes on in after `node`, so that later texts can copy its beginning. */
+  /** Remembers the page in which a text continues after `node`, so that later texts can copy its beginning. */
   continueIn(node: PrefixNode<P>, page: P): void {
     if (node.attached) (node as Node<P>).next = page;
   }
@@ -149,7 +149,7 @@ export class PrefixTree<P extends object> {
   }
 
   /**
-   * Removes one after another the least recently used leaf whose page `canEvict` allows, as long as the caller asks for more. A parent is
+   * Removes leaves whose pages `canEvict` allows, least recently used first, as long as the caller asks for more. A parent is
    * newer than its children, so that one pass meets every node that becomes a leaf.
    */
   *evictLeaves(canEvict: (page: P) => boolean): Generator<P, void, void> {

@@ -105,7 +105,7 @@ export class Entries<S extends Snapshot> {
    * Gives a name a (new) content, visible at once. For persistent content, the promise resolves when the content is on disk; when saving
    * fails, the promise rejects with a CallFault, and the name keeps its former content. Undefined when there is nothing to wait for.
    *
-   * @param turns between which the pages are copied
+   * @param turns in which the pages are copied
    * @throws CallFault `limit-exceeded`, `unsupported` (persistent without a directory), `unavailable` (too much is being saved), `internal`
    * (a file cannot be removed); changes nothing then
    */

@@ -50,7 +50,7 @@ export interface Version<S> {
   fileBytes: number;
 }
 
-/** A file under a name's file name that cannot be used. */
+/** An unusable file that takes the file name of an entry. */
 export interface Refusal {
   readonly fault: CallFault;
   readonly fileName: string;

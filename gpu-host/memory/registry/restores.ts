@@ -38,8 +38,8 @@ interface Used<T> {
 const AT_ONCE = 4;
 
 /**
- * Brings entries back from disk, of each owner one at a time: the next may want the same file. The tenants that wait take turns, since all
- * of them may want those of `system`.
+ * Brings entries back from disk, one at a time for each owner: the next requester may want the same file. The tenants that wait take turns,
+ * since all of them may want entries of `system`.
  */
 export class Restores<S extends Snapshot> {
   readonly #entries: RestoringEntries<S>;

@@ -28,7 +28,7 @@ export class SavingBytes {
  * Copies a snapshot into its file, one buffer at a time: into the buffer between device steps, then to the disk while steps run.
  * Ends early, with the file incomplete, when `wanted` returns undefined.
  *
- * @param wanted the snapshot, whose pages are held while it is given
+ * @param wanted returns the snapshot as long as its pages are held
  */
 export async function writeSnapshot<S extends Snapshot>(
   memory: SnapshotMemory<S>,

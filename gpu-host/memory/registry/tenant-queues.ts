@@ -12,12 +12,12 @@ interface Waiting {
   readonly start: () => void;
 }
 
-/** Runs tasks: those on one resource one after the other, of several resources some at a time. Waiting tenants take turns. */
+/** Runs the tasks of one resource one after the other, and tasks of several resources at once. Waiting tenants take turns. */
 export class TenantQueues {
   readonly #most: number;
   /** Resources in use. */
   readonly #running = new Set<string>();
-  /** Waiting tasks, none empty; the tenant whose turn comes next is first. */
+  /** Waiting tasks by tenant; no set is empty. The tenant whose turn comes next is first. */
   readonly #waiting = new Map<string, Set<Waiting>>();
 
   /** @param most resources in use at once */

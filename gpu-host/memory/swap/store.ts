@@ -23,8 +23,8 @@ export interface SwapOptions {
   /** Directory for the file, which is made when first needed. */
   readonly directory: string;
   /**
-   * Allocates memory that the device reaches fastest, in pieces of many pages, all of it at once: that takes long. Ordinary memory serves
-   * once it returns undefined.
+   * Allocates memory that the device reaches fastest. Each allocation takes long, so the constructor makes all of them, in pieces of many
+   * pages. Once this returns undefined, the store uses ordinary memory.
    */
   readonly allocate?: ((bytes: number) => Uint8Array | undefined) | undefined;
   /** Waits for the device's queued copies from and to that memory. Called before anything else uses it. */
@@ -152,7 +152,7 @@ export class SwapStore {
 
   /**
    * As `read`, of a page on disk and on another thread. Resolves with false when the page is not in `into`: the caller has dropped it
-   * meanwhile, or the disk failed. `read` reports failures.
+   * meanwhile, or the disk failed. Reports no failure: a later `read` does.
    */
   async fetch(ticket: SwapTicket, into: Uint8Array): Promise<boolean> {
     this.#checkSize(into);
@@ -289,7 +289,7 @@ export class SwapStore {
     return this.#file;
   }
 
-  /** Closes the file of a closed store. Another file could get the number of a file that is closed while a thread uses it. */
+  /** Closes the file of a closed store, but not while a thread uses it: another file could then get its descriptor. */
   #closeUnused(): void {
     if (!this.#closed || this.#isMoving || this.#fetching > 0) return;
     this.#file?.close();
@@ -368,7 +368,7 @@ function logProblem(problem: string): void {
   console.error(`gpu-host: swap: ${problem}`);
 }
 
-/** Numbers 0 to `count - 1`, handed out lowest first until all were used once, then most recently returned first. */
+/** Numbers 0 to `count - 1`. Hands out the most recently returned one first; when none is returned, the lowest unused one. */
 class SlotNumbers {
   readonly count: number;
   #next = 0;

@@ -91,7 +91,7 @@ export function vocabularyOf(pieces: readonly Piece[]): Map<string, number> {
  * A Hugging Face `tokenizer.json` (BPE with byte fallback) that tokenizes as the SentencePiece model does.
  *
  * SentencePiece joins the pair whose union has the highest score; Hugging Face wants the pairs listed in order of joining. Every way to
- * cut a piece into two pieces therefore becomes a merge, ordered by the piece's score, then by the ids of its parts. Hugging Face's own
+ * cut a piece into two pieces becomes a merge, ordered by the piece's score, then by its id and those of its parts. Hugging Face's own
  * converter does the same (`SentencePieceExtractor` in transformers' convert_slow_tokenizer.py).
  *
  * @throws ModelError `malformed-tokenizer` when two pieces have the same text, or the pieces give too many merges

@@ -9,7 +9,7 @@ export function isTemporary(status: number): boolean {
   return status === 408 || status === 425 || status === 429 || status >= 500;
 }
 
-/** Wait after so many failures in a row: doubles up to 8 s. */
+/** Wait after a number of failures in a row: doubles up to 8 s. */
 export function pauseMs(failures: number, retryDelayMs = RETRY_DELAY_MS): number {
   return Math.min(retryDelayMs * 2 ** (failures - 1), MAX_RETRY_DELAY_MS);
 }

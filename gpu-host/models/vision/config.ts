@@ -73,7 +73,7 @@ const llavaSchema = z.looseObject({
 });
 
 /**
- * Reads the vision part of a parsed `config.json`, with the parsed `preprocessor_config.json`; undefined for models without one.
+ * Reads the vision part of a parsed `config.json`, with the parsed `preprocessor_config.json`; undefined without a vision tower.
  *
  * @throws ModelError `malformed-config`, or `unsupported-model` with the unsupported feature
  */

@@ -27,7 +27,7 @@ export class Engine {
     try {
       return { tag: 'ok', val: this.#do(request) };
     } catch (error) {
-      // A source that is too large never compiles. A limit of a text depends on the text.
+      // A source that is too large never compiles: the argument is invalid. A text's limit depends on the text.
       const source = request.kind === 'compile' ? 'invalid-argument' : undefined;
       if (error instanceof GrammarError) return { tag: 'err', val: handlerError(source ?? error.tag, error.message) };
       if (error instanceof RangeError) {

@@ -2,14 +2,14 @@ import type { OpenWay, Way } from './closure.ts';
 import { Frame, OpenFrame } from './frames.ts';
 import type { State } from './state.ts';
 
-/** Ways within strings that grammars share, apart from what follows the string. */
+/** Ways within strings that grammars share, without the frames below the string's rule. */
 interface StringWays {
   readonly ways: readonly OpenWay[];
-  /** The returns of the string's rule, where the frames of `ways` have the bottom. */
+  /** The returns of the string's rule; the frames of `ways` have the bottom in their place. */
   readonly frame: Frame;
 }
 
-/** The ways as those of shared strings; undefined if one leads elsewhere, or strings with different returns are read at once. */
+/** Cuts ways within shared strings off at the string's rule; undefined if a way is elsewhere, or the strings have different returns. */
 export function stringWays(ways: readonly Way[]): StringWays | undefined {
   const found: OpenWay[] = [];
   let common: Frame | undefined;
@@ -40,7 +40,7 @@ interface Relative {
   readonly below: Frame;
 }
 
-/** A frame up to the returns of the string's own rule: only the rules that a string calls return into it. */
+/** A frame up to the returns of the string's own rule: a return to a shared state is of a rule that the string calls. */
 function relativeOf(frame: Frame, known: Map<Frame, Relative>): Relative | undefined {
   const made = known.get(frame);
   if (made) return made;

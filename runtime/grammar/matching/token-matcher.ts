@@ -18,7 +18,7 @@ export interface Compiled {
 /** The state of a text of tokens in a grammar. */
 export class TokenMatcher {
   readonly #compiled: Compiled;
-  /** The place after each accepted token, after the beginning; null once an end was accepted. */
+  /** The start, then the place after each accepted token; null after an end. */
   readonly #path: (Place | null)[];
   /** The tokens between the places, for grammars that leave something open; those past the last place are void. */
   readonly #tokens: number[] = [];
@@ -140,7 +140,7 @@ export class TokenMatcher {
     return place;
   }
 
-  /** True when the text must end here, and fails the last check or the model has no token for its end. */
+  /** True when the text must end here but cannot: it fails the check, or the model has no end-of-sequence token. */
   #isStuck(): boolean {
     const place = this.#place;
     if (place === null || !place.mayEnd || !this.#going(place).every(isZero)) return false;

@@ -99,7 +99,7 @@ export class TokenTree {
     return mask;
   }
 
-  /** Tokens that go on in a string. @param start of `strings` */
+  /** Tokens that stay within a string, and the nodes that end it. @param start a place of `strings` */
   inside(strings: Places, start: Place): Inside {
     const mask = new Uint32Array(Math.ceil(this.#size / 32));
     const exits = this.#walkInside(mask, strings, start, 0, this.#bytes.length, 0);

@@ -7,7 +7,7 @@ export type ByteRange = Range;
 const LAST_OF_LENGTH = [0x7f, 0x7ff, 0xffff, 0x10ffff];
 
 /**
- * Characters beyond ASCII as sequences of byte ranges, whose union is exactly their UTF-8 (Thompson's construction, as in RE2's
+ * Characters as sequences of byte ranges, whose union is exactly their UTF-8 (Thompson's construction, as in RE2's
  * `Compiler::AddRuneRangeUTF8`).
  */
 export function utf8(set: Characters): readonly (readonly ByteRange[])[] {

@@ -47,7 +47,7 @@ export function intersection(a: Characters, b: Characters): Characters {
   }
 }
 
-/** One range for each character of `text`. */
+/** The set of the characters in `text`. */
 export function charactersOf(text: string): Characters {
   return characters(...[...text].map((character): Range => [codePoint(character), codePoint(character)]));
 }

@@ -10,7 +10,7 @@ export type Expression =
   /** `max` may be Infinity. */
   | { readonly kind: 'repeat'; readonly body: Expression; readonly min: number; readonly max: number }
   | { readonly kind: 'rule'; readonly name: string }
-  /** A text of a language of its own. Grammars share it, and what is made from it. */
+  /** A text of a separate language. Grammars share the language, and what is made from it. */
   | { readonly kind: 'language'; readonly language: Language };
 
 /** Expressions by name, and the name of the root. */

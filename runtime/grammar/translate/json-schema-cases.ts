@@ -28,13 +28,13 @@ import {
 
 /** Maximum schemas that hold for one value at once, through '$ref', 'allOf' and the like. */
 const MAX_DEPTH = 100;
-/** Keywords whose target depends on the schemas that extend this one; no other schema may extend ours. */
+/** Keywords whose target depends on the schemas that extend this one. Nothing extends a schema here, so '$ref' serves. */
 const REFUSED: ReadonlyMap<string, string> = new Map([
   ['$dynamicRef', 'use $ref'],
   ['$recursiveRef', 'use $ref'],
 ]);
 
-/** A part that the grammar leaves open. */
+/** Called for a keyword that the grammar leaves open. */
 export type LeaveOpen = (keyword: string, at: Pointer) => void;
 
 /** The alternatives of schemas, without keywords that combine schemas. References are followed. */

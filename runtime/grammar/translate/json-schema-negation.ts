@@ -24,7 +24,7 @@ const MANY = Number.POSITIVE_INFINITY;
 type Negation = (schema: SchemaObject, at: Pointer, cases: CaseMaker) => readonly Case[];
 
 /**
- * Cases of the values that do not fit a schema: they break one of its keywords. Leaves out cases that no grammar keeps, if others are left.
+ * Cases of the values that do not fit a schema: they break one of its keywords. Omits what no grammar can express, if other cases are left.
  *
  * @throws Inexpressible if none is left
  */

@@ -69,7 +69,7 @@ export function objectExpression(translation: Translation, rules: Case, at: Poin
   }
 }
 
-/** Names that a rule or 'required' names. Where others are kept out, a rule that only forbids declares no property. */
+/** Names from 'required' and from the rules that declare properties; if `isOpen`, also from the rules that only forbid. */
 function namesOf({ objects = [], required = new Set() }: Case, isOpen: boolean): readonly string[] {
   const declaring = objects.filter(({ declares }) => declares || isOpen);
   return [...new Set([...declaring.flatMap(({ properties }) => [...properties.keys()]), ...required])];

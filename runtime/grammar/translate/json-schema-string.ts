@@ -111,7 +111,7 @@ function madeLanguage({
 /** `hasFormat` bounds the length of a text, and thereby its own steps. */
 const ENDLESS = new StepBudget(MANY);
 
-/** A given text needs no regular expression of its format, which is narrower than the format: the check of whole texts decides. */
+/** Checks formats with `hasFormat`, as the check of whole texts does: the regular expression of a format is narrower than the format. */
 export function fitsText(
   value: string,
   { minLength = 0, maxLength = MANY, patterns = [], formats = [] }: TextRules,

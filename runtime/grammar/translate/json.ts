@@ -108,7 +108,7 @@ function stringOf(min: number, max: number, isBegun = false): Expression {
   });
 }
 
-/** The strings of the rule 'root'. */
+/** The language of the rule 'root'. */
 export function languageOf(rules: ReadonlyMap<string, Expression>, isString = true): Language {
   return { root: 'root', rules, isString, size: rules.size, states: mostStates(rules.values()) };
 }

@@ -116,7 +116,7 @@ function firstWith(sorted: readonly Piece[], start: string): Piece | undefined {
 /** Base of the hash: odd, and unknown to guests. */
 const BASE = randomInt(1 << 20, 1 << 30) * 2 + 1;
 
-/** A random word for each character: texts whose characters differ by a power of two would have equal hashes. */
+/** A random word for each character. With character codes, texts whose characters differ by a power of two would have equal hashes. */
 const WORDS = new Int32Array(new Uint8Array(randomBytes(4 << 16)).buffer);
 
 const wordAt = (text: string, at: number): number => WORDS[text.charCodeAt(at)] as number;

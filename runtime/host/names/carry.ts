@@ -97,13 +97,13 @@ export async function movePieces(
   return last?.tag === 'err' ? last.val : null;
 }
 
-/** The pieces of a sending. */
+/** Asks for the next piece of a sending. */
 export const nextFrom =
   ({ device, queue }: Side, sending: number) =>
   (): Promise<Outcome<Uint8Array>> =>
     answered(device.ask(queue, { op: 'send-piece', sending }));
 
-/** The place of a copy's pieces. */
+/** Adds a piece to a copy. */
 export const takeAt =
   ({ device, queue }: Side, copy: number) =>
   (bytes: Uint8Array): Promise<Outcome<undefined>> =>

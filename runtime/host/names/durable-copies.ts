@@ -82,13 +82,13 @@ export class DurableCopies {
         if (finished.tag === 'err') return finished;
         const why = stopped();
         if (why) return err(why);
-        // The entry may name the file until the store answers, so the file must stay.
+        // Until the store answers, the entry may name the file already, so the file must stay.
         isKept = true;
         const kept = await this.#keep(name, content.owner, copy);
         isKept = kept.is === 'kept';
         if (kept.is === 'changed') return err(CHANGED);
         if (kept.is === 'full') return err(this.#refusal(kept, copy.bytes) ?? CHANGED);
-        // A script that the connection repeats replaces its own entry.
+        // When the connection repeats the script, the replaced entry may be the one of this copy.
         if (kept.replaced && kept.replaced.file !== copy.file) await this.#directory.remove(name, kept.replaced);
         return ok(undefined);
       } finally {

@@ -138,12 +138,12 @@ export async function finishRemoval(
   { names, own, owned, here }: Shared,
   removal: Removal,
 ): Promise<void> {
-  // The function that removed the name had the right.
+  // Ask as the owner of the file: the function that removed the name had the right to.
   const functionName = removal.owner ?? inferlet.description.functionName;
   const call =
     kind === 'file' ? ({ op: 'file-remove', name, functionName } as const) : ({ op: 'unexport', name } as const);
   const removed = await answered(here.device.ask(here.queue, call));
-  // When the store is away, the next use of the name finishes the removal there.
+  // When the store is away, the entry of the removal stays, and the next use of the name tries again.
   if (removed.tag === 'ok' || isNotFound(removed))
     await names.durable?.forgotten(owned, own.name, removal).catch(() => undefined);
 }

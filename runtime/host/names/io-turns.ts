@@ -27,7 +27,7 @@ export class IoTurns {
   async during<T>(work: () => Promise<T>, undo: (made: T) => void = () => undefined): Promise<T> {
     const turn = Promise.withResolvers<void>();
     const late = Promise.withResolvers<never>();
-    // The work may end at the same moment as the time.
+    // When the work ends just as the time runs out, nothing else handles this rejection.
     late.promise.catch(() => undefined);
     let isLate = false;
     const timer = setTimeout(() => {

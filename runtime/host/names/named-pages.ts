@@ -120,7 +120,7 @@ export async function noteSave(
   return inferlet.interruptions.until(work);
 }
 
-/** The error for a save under a name that was taken by content whose removal the host had not heard of; null when it was taken by other content. */
+/** Frees a name whose removal its host had not heard of, and returns the error that asks to try again; null when another reason refused the save. */
 async function freed(used: UsedName, error: HandlerError): Promise<Outcome<undefined> | null> {
   const shared = sharedFor(used);
   if (error.tag !== 'invalid-argument' || !shared?.names.durable) return null;
@@ -175,14 +175,14 @@ export async function removeName(
     if (outcome.tag === 'err' && outcome.val.tag !== 'not-found') return outcome;
     const own = model.connection;
     if (!shared) {
-      // An entry that stays is stale: the next reader asks the host.
+      // If this fails, a stale entry stays. That is harmless: the next reader asks the host.
       void names.forget(owned, own).catch(() => undefined);
       return outcome;
     }
     try {
       return await removeElsewhere(used, shared, outcome, remove);
     } catch (error) {
-      // Remove the copy, too: a later use would still find it.
+      // Do not report success: a durable copy may be left, which a later use would find.
       return outcome.tag === 'ok' && !names.durable ? outcome : err(fromStore(error));
     }
   });
@@ -382,7 +382,7 @@ async function fetchPages(
     }
   }
 
-  /** An error of the owner. An entry whose host does not know the name is stale, unless a copy is left. */
+  /** Returns an error of the owner. Releases the entry of a name that the owner does not know, unless a copy is left. */
   async function checked<E extends Extract<Outcome<never>, { tag: 'err' }>>(outcome: E): Promise<E> {
     if (isNotFound(outcome) && !copy) await names.owners.release(owned, owner);
     return outcome;

@@ -12,7 +12,7 @@ export interface OtherSide extends Side {
   readonly connection: GpuHostConnection;
 }
 
-/** Time and pages: calls of encoders go to the inferlet's own host. */
+/** Usage without encoded tokens: an inferlet calls encoders only on its own hosts. */
 type Usage = Omit<DeviceUsage, 'encodedTokens'>;
 
 interface Open {
@@ -71,7 +71,7 @@ export class OtherHosts {
     await Promise.all(devices.map((device) => device.close()));
   }
 
-  /** Ends what is open at a host, which tells the last usage at the end. */
+  /** Closes the device at a host, and keeps the last usage, which the host then reports. */
   async #end(device: DeviceClient): Promise<void> {
     this.#ending.add(device);
     await device.close();

@@ -197,7 +197,7 @@ export class CopyWriter {
     return made(this.#turns, () => this.#writeAll(bytes, at));
   }
 
-  /** Ends the file, which is whole then. */
+  /** Completes the file: writes its header and closes it. */
   finish(name: OwnedName, copy: DurableCopy): Promise<Outcome<undefined>> {
     return made(this.#turns, async () => {
       await this.#writeAll(headerOf(name, copy), 0);

@@ -89,14 +89,14 @@ export class SharedNames {
     await this.owners.claim(name, ownerOf(own, true), null);
   }
 
-  /** The entry of a name that a host has, noted in place of another one; null when a save came first. @throws StoreError */
+  /** Replaces the entry of a name that a host has, and returns the new entry; null when a save came first. @throws StoreError */
   async replaceEntry(name: OwnedName, host: GpuHostConnection, replaced: NameOwner | null): Promise<NameOwner | null> {
     const owner = ownerOf(host, true);
     return (await this.owners.claim(name, owner, replaced)) ? null : owner;
   }
 
   /**
-   * Notes that a host has stored a name, and ends the copy of the content before.
+   * Notes that a host has stored a name, and ends the copy of the earlier content.
    * @param has asks another host whether it still has the name: null when it has not, else the error of a save under a taken name
    * @returns the error when another host owns the name; the caller must then remove what it has stored
    * @throws StoreError

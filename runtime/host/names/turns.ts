@@ -10,7 +10,7 @@ interface Waiting {
   readonly begin: () => void;
 }
 
-/** Divides the transfers between GPU hosts among tenants: those that wait take turns. */
+/** Bounds the transfers of saved pages. Tenants whose transfers wait take turns. */
 export class TransferTurns {
   readonly #running = new Map<string, number>();
   /** Waiting transfers by tenant, none empty; the tenant whose turn comes next is first. */

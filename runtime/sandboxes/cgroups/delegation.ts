@@ -10,7 +10,7 @@ export type Delegation = { readonly groups: Groups } | { readonly missing: strin
 
 /** Bound on rounds: new processes may start while others move. */
 const MOVING_ROUNDS = 8;
-/** Bounds of the kernel. */
+/** The kernel's default and largest `cpu.weight`. */
 const WEIGHT_A_CORE = 100;
 const MOST_WEIGHT = 10_000;
 

@@ -15,7 +15,7 @@ export class Evaluated {
     this.#members.add(member);
   }
 
-  /** Adds the members that another one has accepted. */
+  /** Adds the own members of another set; those around it are left out. */
   merge(other: Evaluated): void {
     for (const member of other.#members) this.#members.add(member);
   }

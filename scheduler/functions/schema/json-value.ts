@@ -3,8 +3,8 @@
 const ESCAPED = /["\\\u0000-\u001f]/;
 
 /**
- * `JSON.parse` for texts of strangers. V8 takes an escaped key for another one, `b\` for `b\u00e9`, once the process has read an object that has
- * the other one in its place (https://github.com/nodejs/node/issues/63785): one tenant could change the keys of all others.
+ * `JSON.parse` for texts of strangers. Once the process has read an object with the key `b\`, V8 may read the key `b\u00e9` at the same place of
+ * another object as `b\` (https://github.com/nodejs/node/issues/63785): one tenant could change the keys of all others.
  *
  * @param revive replaces a value; `source` is the text of a number
  * @throws SyntaxError
@@ -14,7 +14,7 @@ export function jsonValue(text: string, revive?: (value: unknown, source: string
     revive && ((_: string, value: unknown, context?: { source?: string }) => revive(value, context?.source));
   const keys = escapedKeys(text);
   if (keys.length === 0) return JSON.parse(text, reviver);
-  // Reports faults at their places.
+  // Throws for malformed JSON, with the position in the original text.
   JSON.parse(text);
   const names = new Map<string, string>();
   const parts: string[] = [];

@@ -50,7 +50,7 @@ export function tiles(...list: readonly Html[]): Html {
   return html`<dl class="tiles">${list}</dl>`;
 }
 
-/** The notice of an empty part, with the way to fill it. */
+/** The notice in place of missing content; `todo` says how to get some. */
 export function empty(what: string, todo: Html | string = ''): Html {
   return html`<div class="empty"><p>${what}</p>${todo === '' ? NONE : html`<p class="muted">${todo}</p>`}</div>`;
 }

@@ -16,7 +16,7 @@ export class EventBuffer {
   #arrived: () => void = () => undefined;
   #taken: () => void = () => undefined;
 
-  /** `close` ends the source only at its next event: the caller must also abort the source with its own signal. */
+  /** `close` ends the source only at its next event, so the caller must also abort the signal that ends the source. */
   constructor(source: AsyncIterable<InvocationEvent>) {
     void this.#fill(source);
   }

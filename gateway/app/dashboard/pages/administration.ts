@@ -77,7 +77,7 @@ export function administrationPage(visit: Visit, created?: CreatedKey): Page {
   };
 }
 
-/** Creates the key of that page's form. The caller shows it at once, since nothing returns it again. */
+/** Creates the key that the form describes. The caller shows the key at once, since nothing returns it again. */
 export async function createKey(visit: Visit, form: URLSearchParams): Promise<CreatedKey> {
   demand(visit, 'admin');
   const parsed = keyForm.safeParse({
@@ -94,7 +94,7 @@ export async function createKey(visit: Visit, form: URLSearchParams): Promise<Cr
   return visit.control.tenants.createKey(visit.call, tenantOf(visit), { name, scopes, expiresAt });
 }
 
-/** Changes the limit of that page's form. Returns the address to redirect to. */
+/** Changes the limit that the form names. Returns the address to redirect to. */
 export async function changeLimit(visit: Visit, form: URLSearchParams): Promise<string> {
   demand(visit, 'operator');
   const entries = ['quota', 'function', 'limit', 'lasts', 'reason'].map((name) => [

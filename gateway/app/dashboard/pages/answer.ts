@@ -57,7 +57,7 @@ export function lateNotice({ texts, fault }: Refused): Html {
   )}</div>`;
 }
 
-/** Gives the answer of that form. Returns the address to redirect to, or the form with the reason of its refusal. */
+/** Answers the question with the value in the form. Returns the address to redirect to, or the form with the reason of its refusal. */
 export async function answerQuestion(visit: Visit, id: string, form: URLSearchParams): Promise<string | Refused> {
   demand(visit, 'invoke');
   const { control, call } = visit;

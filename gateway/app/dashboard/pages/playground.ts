@@ -14,7 +14,7 @@ import { eventsCard, isOpen, outputCard, past, resultCard } from './invocation.t
 
 const PATH = '/dashboard/playground';
 
-/** Maximum bytes of the form. Its input is at most six times as long, which is within the gateway's limit on inputs. */
+/** Maximum bytes of the form. JSON escapes make its input at most six times as long, which is within the gateway's limit on inputs. */
 export const MAX_RUN_FORM_BYTES = 512 * 1024;
 
 const STILL_OPEN =
@@ -184,8 +184,8 @@ function runFragments(state: HeldInvocation, written: () => ReturnType<typeof pa
 }
 
 /**
- * The query of an address of this page. Keeps a version in the address, since a replay runs the version of its invocation, and the invocation
- * whose input the form has.
+ * The query of an address of this page. It keeps the invocation whose input the form has, and the version, since a replay runs the version of
+ * its invocation.
  */
 function query({ name }: FunctionVersion, { url }: Visit, more: Readonly<Record<string, string>> = {}): string {
   const version = url.searchParams.get('version');

@@ -10,7 +10,7 @@ type Metadata = ReadonlyMap<string, MetadataValue>;
 /** `tokenizer.ggml.token_type`; types past the list count as normal tokens. */
 const KINDS: readonly PieceKind[] = ['normal', 'normal', 'unknown', 'control', 'added', 'unused', 'byte'];
 
-/** Real pieces have at most 64 characters. The merges take time by the square of a piece's length. */
+/** Real pieces have at most 64 characters. Finding a piece's merges takes time that grows with the square of its length. */
 const MAX_PIECE_CHARACTERS = 256;
 
 const tokenId = z.int().min(0).optional();

@@ -183,7 +183,7 @@ function gptqOf(file: z.infer<typeof gptqSchema>): Quantization {
     refuse('checkpoint_format', `"${format}" is not supported`, 'supported: "gptq" and "gptq_v2"');
   if (file.is_marlin_format) refuse('is_marlin_format', 'the layout "marlin" is not supported');
   if (words && words !== 'int32') refuse('pack_dtype', `"${words}" is not supported`, 'supported: "int32"');
-  // Such a rule excludes modules, which then have plain floats. Other rules give modules their own bits and groups.
+  // A rule that begins with `-:` excludes modules, which then have plain floats. Other rules give modules their own bits and groups.
   const rule = Object.keys(file.dynamic ?? {}).find((key) => !key.startsWith('-:'));
   if (rule !== undefined) refuse('dynamic', `modules with other settings ("${rule}") are not supported`);
   return {

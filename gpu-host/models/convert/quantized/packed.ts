@@ -6,7 +6,7 @@ import { expectStored, type Stored } from './stored.ts';
 
 /**
  * A matrix in compressed-tensors' format "pack-quantized": words with neighbouring levels of a row, and words with zero points of neighbouring
- * rows for one group. The last word of a row or column may be filled up. Null when the checkpoint has the matrix as plain floats.
+ * rows for one group. The last word of a row or column may have padding. Null when the checkpoint has the matrix as plain floats.
  *
  * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
  * @see https://github.com/neuralmagic/compressed-tensors/blob/main/src/compressed_tensors/compressors/quantized_compressors/pack_quantized.py
