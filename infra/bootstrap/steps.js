@@ -4,7 +4,7 @@
  * One command of `npm test`, run by the pinned Node.
  * @typedef {object} Step
  * @property {string} title
- * @property {number} minutes deadline, about three times its duration on two cores
+ * @property {number} minutes deadline, several times its duration on two quiet cores
  * @property {readonly string[]} args arguments of Node; for tests without the patterns
  * @property {readonly string[]} [files] patterns of test files
  * @property {readonly Step[]} [beside] first steps of the lanes that run at the same time; their output follows that of this one
@@ -117,7 +117,7 @@ const LIGHT_RUNTIME = [
  */
 const FUNCTIONS_A_TO_K = {
   title: 'Tests of the functions, A to K, of the library, and of old components',
-  minutes: LONGER * 25,
+  minutes: LONGER * 50,
   args: SHARED,
   files: [
     'functions/*.test.ts',
@@ -133,12 +133,12 @@ const FUNCTIONS_A_TO_K = {
  */
 const SCHEDULER = {
   title: 'Tests of the scheduler, in one process',
-  minutes: LONGER * 8,
+  minutes: LONGER * 20,
   args: SHARED,
   files: ['scheduler/!(runtimes)/**/*.test.ts'],
   next: {
     title: 'Tests of runtimes that the scheduler knows',
-    minutes: LONGER * 5,
+    minutes: LONGER * 15,
     args: tests(1),
     files: ['scheduler/runtimes/*.test.ts'],
   },
@@ -146,7 +146,7 @@ const SCHEDULER = {
 /** @type {Step} */
 const FUNCTIONS_L_TO_Z = {
   title: 'Tests of the functions, L to Z, and tests that share their platform',
-  minutes: LONGER * 25,
+  minutes: LONGER * 50,
   args: SHARED,
   files: ['functions/@([l-r]*|[t-z]*|s[!d]*)/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
 };
@@ -157,12 +157,12 @@ const FUNCTIONS_L_TO_Z = {
  */
 const ATTACKS_AND_FAULTS = {
   title: 'Tests of the whole, under attack',
-  minutes: LONGER * 18,
+  minutes: LONGER * 40,
   args: tests(1),
   files: ['test/hostile/*.test.ts'],
   next: {
     title: 'Tests of the whole, with faults',
-    minutes: LONGER * 18,
+    minutes: LONGER * 40,
     args: tests(1),
     files: ['test/chaos/*.test.ts'],
   },
@@ -184,7 +184,7 @@ export const STEPS = [
       {
         // These tests compile on all cores for a minute, so no test with a short deadline runs beside them.
         title: 'Native code',
-        minutes: LONGER * 8,
+        minutes: LONGER * 20,
         args: tests(1),
         files: ['gpu-host/backends/cuda/native*.test.ts'],
       },
@@ -192,7 +192,7 @@ export const STEPS = [
   },
   {
     title: 'Tests of each room',
-    minutes: LONGER * 25,
+    minutes: LONGER * 50,
     // With more files at a time, tests with deadlines of 60 s failed on two slow cores.
     args: tests(2),
     files: [
@@ -222,13 +222,13 @@ export const STEPS = [
     beside: [
       {
         title: 'Tests of each room, in one process',
-        minutes: LONGER * 25,
+        minutes: LONGER * 50,
         args: SHARED,
         files: LIGHT,
       },
       {
         title: 'Tests of backends and of the runtime, in one process',
-        minutes: LONGER * 25,
+        minutes: LONGER * 50,
         args: SHARED,
         files: LIGHT_RUNTIME,
       },
@@ -236,7 +236,7 @@ export const STEPS = [
   },
   {
     title: 'Tests of durations and of sandboxes that hang, two at a time',
-    minutes: LONGER * 5,
+    minutes: LONGER * 15,
     // Each of them needs one core.
     args: tests(2),
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
@@ -245,7 +245,7 @@ export const STEPS = [
   { ...FUNCTIONS_A_TO_K, beside: [FUNCTIONS_L_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER] },
   {
     title: 'Tests of the whole',
-    minutes: LONGER * 18,
+    minutes: LONGER * 40,
     args: tests(3),
     files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${PLAIN}).test.ts`],
   },

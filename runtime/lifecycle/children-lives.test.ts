@@ -49,7 +49,7 @@ describe('the lives of children', () => {
     const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
     const limits = { memoryMb: 16, cpuMs: 60, wallMs: 400, pages: 8, tokens: 500 };
     version = await platform.deploy(source, { name: 'family', limits, grants: { launch: ['family'] } });
-    const long = { ...limits, wallMs: 60_000 };
+    const long = { ...limits, cpuMs: 60_000, wallMs: 240_000 };
     lasting = await platform.deploy(source, { name: 'lasting', limits: long, grants: { launch: ['lasting'] } });
   });
   after(() => platform.stop());
@@ -116,7 +116,7 @@ describe('the lives of children', () => {
       name: 'lasting',
       plan: [
         ['hold', 1],
-        ['sleep', 60_000],
+        ['sleep', 240_000],
       ],
     }));
     const root = await platform.submit(lasting, { do: 'many', name: 'lasting', inputs, next: { do: 'stubborn' } });
@@ -140,7 +140,7 @@ describe('the lives of children', () => {
     const { scheduler } = platform;
     await platform.runtime.stop(0);
     const { kill } = await platform.spawnRuntime('runtime-test');
-    const inputs = Array.from({ length: 3 }, () => ({ do: 'live', name: 'lasting', plan: [['sleep', 60_000]] }));
+    const inputs = Array.from({ length: 3 }, () => ({ do: 'live', name: 'lasting', plan: [['sleep', 240_000]] }));
     const root = await platform.submit(lasting, { do: 'many', name: 'lasting', inputs, next: { do: 'stubborn' } });
     await eventually(async () => (await scheduler.invocations.children()).size === 3, 'the children run');
     const children = [...(await scheduler.invocations.children()).keys()];
