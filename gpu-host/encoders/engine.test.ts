@@ -253,6 +253,8 @@ describe('encoders of a GPU host', () => {
 
   it('answer every call of a batch that failed, and go on', async () => {
     watched.broken = true;
+    const counted = () => host.stats().encoders[0]?.tokens ?? 0;
+    const before = counted();
     const inferlet = open('broken');
     const outcome = await inferlet.encode('small', call([text(20)]));
     assert.equal(outcome.tag === 'err' && outcome.val.tag, 'internal');
@@ -260,6 +262,7 @@ describe('encoders of a GPU host', () => {
     must(await inferlet.encode('small', call([text(20)])));
     await inferlet.close();
     assert.equal(inferlet.usage.encodedTokens, 3, 'a batch that failed costs no tokens');
+    assert.equal(counted() - before, 3, 'nor does it count as computed');
   });
 
   it('end a call whose future is dropped: its texts are not computed, and the others go on', async () => {

@@ -238,15 +238,16 @@ export class EncoderEngine {
       this.#count(batch);
       for (const [i, pick] of batch.entries()) this.#accept(pick, outcome.values[i] ?? EMPTY);
     }
-    const tokens = batch.reduce((sum, pick) => sum + lengthOf(pick), 0);
-    const { batches, texts, tokens: before, failedCalls } = this.#counts;
-    this.#counts = { batches: batches + 1, texts: texts + batch.length, tokens: before + tokens, failedCalls };
+    this.#counts = { ...this.#counts, batches: this.#counts.batches + 1 };
     this.#computing = new Set();
     for (const tell of this.#ended.splice(0)) tell();
   }
 
-  /** Bills the texts of a computed batch, those of ended calls and inferlets included. The runtime must know the tokens before it reads an answer. */
+  /** Counts and bills the texts of a computed batch, those of ended calls and inferlets included. The runtime must know the tokens before it reads an answer. */
   #count(batch: readonly PickedText<EncodeCall>[]): void {
+    const { texts, tokens } = this.#counts;
+    const more = batch.reduce((sum, pick) => sum + lengthOf(pick), 0);
+    this.#counts = { ...this.#counts, texts: texts + batch.length, tokens: tokens + more };
     for (const pick of batch) pick.call.port.meter.encoded(lengthOf(pick));
     for (const port of this.#computing) port.writeUsage();
   }

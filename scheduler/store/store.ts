@@ -101,7 +101,7 @@ export class Store {
     const until = performance.now() + deadlineMs;
     for (let leftMs = deadlineMs; ; leftMs = Math.ceil(until - performance.now())) {
       // Timers are no finer than a millisecond.
-      if (leftMs < 1) throw unavailable(this.deadlineMs);
+      if (leftMs < 1) throw unavailable(deadlineMs);
       if (!this.#isReady) await withDeadline(this.#ready(), Math.min(leftMs, this.deadlineMs));
       else {
         try {

@@ -67,6 +67,7 @@ describe('regex', () => {
 
   it('accepts anchors only at the ends', () => {
     assert.ok(matches(regex('^(^a|^b)$'), 'b'));
+    assert.ok(matches(regex('^(^a|b)$'), 'b'));
     assert.ok(matches(regexSearch('^a|b$'), 'ax'));
     assert.ok(!matches(regexSearch('^a|b$'), 'xa'));
     for (const pattern of ['a^', '$a', '(a$)b', '(^a)+', 'x(^a)'])

@@ -116,7 +116,7 @@ class Parser {
       }
       const part = this.#quantified(depth, first);
       parts.push(part.expression);
-      if (part.fromStart !== 'none') fromStart = part.fromStart;
+      if (fromStart === 'none') fromStart = part.fromStart;
       toEnd = part.toEnd;
     }
     return { expression: sequence(parts), fromStart, toEnd };
