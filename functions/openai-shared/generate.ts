@@ -19,7 +19,7 @@ export interface ChoiceOptions {
 /** A token's log entry and its place in the generated text. */
 export type PlacedLog = TokenLog & Place;
 
-/** A piece of text with the log-probabilities of the tokens that begin in it, or of tokens without text behind it (none unless requested). */
+/** A piece of text and, if requested, the log-probabilities of the tokens that begin in it, or that follow it without a text of their own. */
 export interface Piece {
   readonly text: string;
   readonly logs: readonly PlacedLog[];

@@ -143,9 +143,9 @@ export function parseArguments(text: string, names: readonly string[]): Record<s
   return entries.reduce(intoObject, {});
 }
 
-/** The end of a text behind which a single quote opens a string, with Python's prefixes. Elsewhere it is an apostrophe, which has no counterpart. */
+/** Matches text after which a single quote opens a string, also behind a prefix of Python. After other text, the quote is an apostrophe. */
 const BEFORE_STRING = /[([{,:=+]\s*[rbfu]{0,2}$/i;
-/** Characters that this pattern may see. */
+/** Number of characters before the quote that the pattern may see. */
 const SEEN = 100;
 
 /**
