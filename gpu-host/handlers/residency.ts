@@ -146,9 +146,9 @@ function residencyOf({ pages, snapshot, lease }: ControlledExport<PageSnapshot>,
     else counts.diskPages++;
   }
   const tier = counts.diskPages > 0 ? 'disk' : counts.memoryPages > 0 ? 'memory' : 'device';
-  const leaseEnded = lease?.ended;
+  const { leftMs = 0, ended } = lease?.status ?? {};
   return {
-    ...{ tier, ...counts, bytes: pages * pageBytes, leaseMs: Math.ceil(lease?.leftMs ?? 0) },
-    ...(leaseEnded && { leaseEnded }),
+    ...{ tier, ...counts, bytes: pages * pageBytes, leaseMs: Math.ceil(leftMs) },
+    ...(ended && { leaseEnded: ended }),
   };
 }

@@ -30,8 +30,14 @@ export class Lease {
 
   /** Undefined while the lease lasts. */
   get ended(): LeaseEnd | undefined {
-    if (this.#gaveWay) return 'pressure';
-    return this.leftMs > 0 ? undefined : 'expired';
+    return this.status.ended;
+  }
+
+  /** Both values at one time of the clock: between two reads, a lease that has 1 ms left may end. */
+  get status(): { readonly leftMs: number; readonly ended: LeaseEnd | undefined } {
+    const { leftMs } = this;
+    if (this.#gaveWay) return { leftMs, ended: 'pressure' };
+    return { leftMs, ended: leftMs > 0 ? undefined : 'expired' };
   }
 
   giveWay(): void {
