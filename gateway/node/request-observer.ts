@@ -43,6 +43,7 @@ export function observeRequests({ meter, tracer }: Instruments): RequestObserver
               'http.request.method': method,
               'http.route': route,
               'http.response.status_code': status,
+              ...(code !== undefined && { 'error.type': code }),
             };
             durations.record((performance.now() - from) / 1000, attributes);
             if (span) endSpan(span, method, answer);

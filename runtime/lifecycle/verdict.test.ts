@@ -61,6 +61,46 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /^my fault$/,
   ],
   [
+    'a failure because workers were busy',
+    {
+      ending: failed('unavailable: too many grammars wait for a worker; try again later (in compile)'),
+      handlerErrors: new Map([['unavailable', 'too many grammars wait for a worker; try again later']]),
+    },
+    'error',
+    'unavailable',
+    /^unavailable: too many grammars wait/,
+  ],
+  [
+    'a failure of a call that depended on an unavailable one',
+    {
+      ending: failed('dependency-failed: an earlier call failed (unavailable: the GPU host cannot be reached)'),
+      handlerErrors: new Map([
+        ['dependency-failed', 'an earlier call failed (unavailable: the GPU host cannot be reached)'],
+      ]),
+    },
+    'error',
+    'unavailable',
+    /GPU host cannot be reached/,
+  ],
+  [
+    'a trap that quotes an unavailable call',
+    {
+      ending: trapped('unreachable'),
+      stderr: 'panicked: the GPU host cannot be reached\n',
+      handlerErrors: new Map([['unavailable', 'the GPU host cannot be reached']]),
+    },
+    'error',
+    'unavailable',
+    /^panicked: the GPU host cannot be reached$/,
+  ],
+  [
+    'the text of an unavailable call that the platform never gave',
+    { ending: failed('unavailable: the GPU host cannot be reached') },
+    'error',
+    'inferlet-error',
+    /^unavailable/,
+  ],
+  [
     'memory that the platform took back',
     { ending: failed('oh'), handlerErrors: new Map([['terminated', 'evicted']]) },
     'error',

@@ -124,6 +124,7 @@ function returned(evidence: Evidence, ok: boolean, text: string): Verdict {
   if (lost) return lost;
   const quota = pageQuota(evidence, text);
   if (quota) return quota;
+  if (quotesUnavailable(evidence, text)) return failure('unavailable', text);
   if (isFull(evidence) && /out of memory|memory exhausted|allocation/i.test(message)) return outOfMemory(evidence);
   return failure('inferlet-error', message);
 }
@@ -136,6 +137,7 @@ function trapped(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped
   if (lost) return lost;
   const quota = pageQuota(evidence, words);
   if (quota) return quota;
+  if (quotesUnavailable(evidence, words)) return failure('unavailable', words);
   if (NOT_A_STRING.test(words))
     return failure('invalid-result', 'run returned a value that is not a string: return JSON.stringify(value).');
   return failure(
@@ -164,6 +166,13 @@ function pageQuota({ handlerErrors }: Evidence, words: string): Verdict | null {
   const refusals = told.map((text = '') => PAGE_QUOTA_REFUSAL.exec(text)?.[0]);
   const refusal = refusals.find((text) => text !== undefined && (words === '' || words.includes(text)));
   return refusal === undefined ? null : { ...failure('quota-pages', refusal), cause: `quota ${PAGE_QUOTA}` };
+}
+
+/** True when the inferlet's last output quotes an error `unavailable` that the platform gave it, or the error of a call that depended on one. */
+function quotesUnavailable({ handlerErrors }: Evidence, words: string): boolean {
+  const dependent = handlerErrors.get('dependency-failed');
+  const told = [handlerErrors.get('unavailable'), dependent?.includes('(unavailable: ') ? dependent : undefined];
+  return told.some((text) => text !== undefined && text !== '' && words.includes(text));
 }
 
 function detailsOf({ cause, retryAfterMs }: Stop): FailureDetails {

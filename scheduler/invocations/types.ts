@@ -17,6 +17,7 @@ export const FAILURE_CODES = [
   'cancelled',
   'superseded',
   'terminated',
+  'unavailable',
   ...ENDING_QUOTA_CODES,
   'quota-pages',
   'quota-storage',

@@ -64,6 +64,7 @@ export const FLOODED = ended(
   'terminated',
   'memory-limit',
   'inferlet-error',
+  'unavailable',
 );
 
 /** The deploy is refused because the build fails or exceeds its limits. */

@@ -72,6 +72,13 @@ export const INVOCATION_CODES = {
     hint: 'Try again; ask for fewer pages, or declare the function `restartable`.',
     explanation: 'The KV memory was exhausted, and the most recently started invocations give way first.',
   },
+  unavailable: {
+    status: 503,
+    title: 'Something that the function needs was unavailable',
+    hint: 'Try again in a moment; the message says what was unavailable.',
+    explanation:
+      'The inferlet ended with the error `unavailable` of a call: workers were busy, a GPU host or another service of the platform was away, a file was locked, or a server that the function asks could not be reached.',
+  },
   'device-lost': {
     status: 503,
     title: 'The device was lost',

@@ -1,6 +1,6 @@
 import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
-import { failureHint } from '../errors/failures.ts';
+import { failureHint, waitFor } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import type { Room } from '../http/bodies.ts';
 import { resultIn } from '../http/json-text.ts';
@@ -71,10 +71,4 @@ export async function collectOutcome(
     }
   }
   throw new GatewayError('internal', 'The events ended before the outcome of the invocation.');
-}
-
-/** Time of a possible retry, if the failure gives one. The client decides whether to retry, since the invocation has run. */
-function waitFor(retryAfterMs: unknown): Record<string, string> {
-  if (typeof retryAfterMs !== 'number') return {};
-  return { 'retry-after': String(Math.ceil(retryAfterMs / 1000)), 'retry-after-ms': String(Math.ceil(retryAfterMs)) };
 }

@@ -24,6 +24,19 @@ export function asOpenAiError(caught: unknown): GatewayError {
   });
 }
 
+/**
+ * An error of a request without `Idempotency-Key`. After `unavailable`, its client may send the request again, as it does to OpenAI's API: the
+ * invocation has ended, and its answer is its only effect.
+ */
+export function asUnnamedError(caught: unknown): GatewayError {
+  const error = GatewayError.from(caught);
+  if (error.code !== 'unavailable') return error;
+  return new GatewayError(error.code, error.message, {
+    ...error,
+    headers: { ...error.headers, 'x-should-retry': 'true' },
+  });
+}
+
 /** The error that a function returned, or null when it returned a response. */
 export function refusalIn(output: unknown): GatewayError | null {
   if (output instanceof JsonText) return output.text.length > MAX_REFUSAL ? null : refusalIn(output.value);

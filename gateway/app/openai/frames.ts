@@ -1,7 +1,7 @@
 import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
-import { failureHint } from '../errors/failures.ts';
+import { failureHint, waitFor } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { dataLines } from '../http/event-stream.ts';
 import { resultIn } from '../http/json-text.ts';
@@ -108,9 +108,12 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
       if (!this.#started) throw expired();
       this.#frames.push({ text: this.#style.done ? 'data: [DONE]\n\n' : '', last: true });
     } else if (event === 'error') {
-      const { code, message, cause } = JSON.parse(data);
+      const { code, message, cause, retryAfterMs } = JSON.parse(data);
       const known = isErrorCode(code) ? code : 'internal';
-      throw new GatewayError(known, String(message), { hint: failureHint(known, cause) });
+      throw new GatewayError(known, String(message), {
+        hint: failureHint(known, cause),
+        headers: waitFor(retryAfterMs),
+      });
     }
   }
 

@@ -224,6 +224,25 @@ for (const [where, url] of [
       assert.equal((await served).id, 'chatcmpl-2');
     });
 
+    it('let a client run a request again after something was unavailable, except one with a key', async () => {
+      for (const request of [REQUEST, STREAMED]) {
+        for (const [headers, retries] of [
+          [{}, 'true'],
+          [{ 'idempotency-key': crypto.randomUUID() }, 'false'],
+        ] as const) {
+          const asked = raw(request, headers);
+          await (await taken()).fail('unavailable', 'too many grammars wait', { retryAfterMs: 2500 });
+          const refused = await asked;
+          const { error } = (await refused.json()) as { error: { type: string; code: string } };
+          const told = ['x-should-retry', 'retry-after', 'retry-after-ms'].map((name) => refused.headers.get(name));
+          assert.deepEqual(
+            [refused.status, error.type, error.code, ...told],
+            [503, 'server_error', 'unavailable', retries, '3', '2500'],
+          );
+        }
+      }
+    });
+
     it('take the affinity from the header, or else from prompt_cache_key', async () => {
       const affinityOf = async (parameters: object, headers: Record<string, string> = {}) => {
         const answer = raw({ ...REQUEST, ...parameters }, headers);

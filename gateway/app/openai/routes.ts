@@ -11,7 +11,7 @@ import { idempotencyKey, sessionAffinity } from '../routes/invoking.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers } from './answer.ts';
 import { type Documented, ROUTES } from './documents.ts';
-import { asOpenAiError } from './errors.ts';
+import { asOpenAiError, asUnnamedError } from './errors.ts';
 import type { StreamStyle } from './frames.ts';
 import { findModel, modelRoutes } from './models.ts';
 
@@ -65,7 +65,11 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const call = callOf(c, 'invoke');
     const { answering, streamed } = await begin(c, call, served);
     const { style } = served;
-    return streamed && style ? answers.stream(c, call, answering, style) : answers.whole(c, call, answering);
+    const answer = streamed && style ? answers.stream(c, call, answering, style) : answers.whole(c, call, answering);
+    if (answering.named) return answer;
+    return answer.catch((error: unknown) => {
+      throw asUnnamedError(error);
+    });
   };
 
   for (const served of SERVED) {

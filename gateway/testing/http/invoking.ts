@@ -94,6 +94,7 @@ export function describeInvoking(get: () => Harness): void {
         ['inferlet-error', 422],
         ['deadline-exceeded', 504],
         ['device-lost', 503],
+        ['unavailable', 503],
         ['cancelled', 409],
       ] as const;
       for (const [code, status] of cases) {
