@@ -145,8 +145,8 @@ export class NodeFunctions {
         // The schedules of a shared function's name stay: they now run the platform's function.
         if (ownersFor(tenant, name).length === 1) await schedules.removeOf(tenant, name);
       };
-      const left = await removals.removeFunction(tenant, name, now, async () => {
-        await audit.record(principal.keyId, tenant, 'function.remove', name, { now });
+      const left = await removals.removeFunction(tenant, name, now, async (isRepeated) => {
+        if (!isRepeated) await audit.record(principal.keyId, tenant, 'function.remove', name, { now });
         await removeSchedules();
       });
       // An earlier try may have removed the function and broken off before its schedules.

@@ -135,7 +135,9 @@ export class NodeReleases implements Releases {
       const found = await this.#scheduler.functions.read(call.principal.tenant, name);
       const version = found === null ? null : versionOf(found, given, 'version');
       if (version === null) return null;
-      const record = () => this.#audit(call, 'version.remove', `${name}@${version}`, { now });
+      const record = async (isRepeated: boolean) => {
+        if (!isRepeated) await this.#audit(call, 'version.remove', `${name}@${version}`, { now });
+      };
       const outcome = await this.#scheduler.removals.removeVersion(call.principal.tenant, name, version, now, record);
       if (outcome === null) return null;
       if ('servedBy' in outcome) {

@@ -29,6 +29,8 @@ export interface Draining {
   readonly unfinished: number;
 }
 
+type OnRemoved = (isRepeated: boolean) => Promise<void>;
+
 export interface RemovalsOptions {
   readonly store: Store;
   /** Cancels one invocation. */
@@ -60,17 +62,18 @@ export class Removals {
    * Removes a function with all versions; `now` cancels its invocations. Returns the draining versions; null without a function.
    *
    * @param onRemoved called as soon as no new invocation can run the function, or the version. Cancels and deletions follow. They may take long,
-   *   or fail and be left to the reaper.
+   *   or fail and be left to the reaper. `isRepeated` is true when an earlier request had the same effect, and the versions still drain.
    */
   async removeFunction(
     tenant: string,
     name: string,
     now = false,
-    onRemoved: () => Promise<void> = async () => undefined,
+    onRemoved: OnRemoved = async () => undefined,
   ): Promise<readonly Draining[] | null> {
     const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', this.#store.keys.releaseChannel];
-    if ((await this.#store.script(SCRIPTS.function, this.#keys(tenant, name), args)) !== 1) return null;
-    await onRemoved();
+    const code = await this.#store.script(SCRIPTS.function, this.#keys(tenant, name), args);
+    if (code !== 1 && code !== 2) return null;
+    await onRemoved(code === 2);
     return this.#settle(tenant, name, () => now);
   }
 
@@ -80,13 +83,13 @@ export class Removals {
     name: string,
     version: string,
     now = false,
-    onRemoved: () => Promise<void> = async () => undefined,
+    onRemoved: OnRemoved = async () => undefined,
   ): Promise<{ draining: readonly Draining[] } | { servedBy: readonly string[] } | null> {
     const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', version];
     const reply = await this.#store.script(SCRIPTS.version, this.#keys(tenant, name), args);
     const [code, ...aliases] = Array.isArray(reply) ? reply : [];
-    if (code === 1) {
-      await onRemoved();
+    if (code === 1 || code === 2) {
+      await onRemoved(code === 2);
       return { draining: await this.#settle(tenant, name, (removed) => now && removed === version) };
     }
     return code === -1 ? { servedBy: aliases.map(String).sort(inOrder) } : null;

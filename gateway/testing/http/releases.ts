@@ -214,6 +214,23 @@ export function describeReleases(get: () => Harness): void {
       assert.deepEqual((await h.ask('/v1/functions/drains/draining')).body, { draining: [] });
     });
 
+    it('a repeated removal of a draining function is recorded only when it adds the cancels', async () => {
+      const h = get();
+      await version('twice', '1');
+      const attempt = await h.platform.attempt((await submit('twice')).body.id);
+      for (const path of ['twice', 'twice', 'twice?now=true', 'twice?now=true'])
+        assert.equal((await remove(path)).status, 202);
+      const { entries } = (await h.ask('/v1/audit?limit=10')).body as {
+        entries: { action: string; target: string; details: object }[];
+      };
+      const removals = entries.filter(({ action, target }) => action === 'function.remove' && target === 'twice');
+      assert.deepEqual(
+        removals.map(({ details }) => details),
+        [{ now: true }, { now: false }],
+      );
+      await attempt.fail('cancelled', 'The function was removed.');
+    });
+
     it('a version without an alias can be removed, and its queued invocations cancelled', async () => {
       const h = get();
       const first = await version('single', '1');

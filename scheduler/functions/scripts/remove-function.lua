@@ -14,7 +14,7 @@
   ARGV[3] drain | now
   ARGV[4] channel of changes
 
-  Returns 1 removed or draining, 0 there is no such function.
+  Returns 1 removed, or its draining invocations are now to be cancelled; 2 an earlier call had the same effect; 0 there is no such function.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"
@@ -25,6 +25,7 @@ if answered then
   return answered
 end
 local fields = redis.call('HGETALL', fn)
+local changes = #fields
 for i = 1, #fields, 2 do
   local kind, name = string.match(fields[i], '^(%a+):(.*)$')
   if kind == 'version' then
@@ -42,8 +43,8 @@ end
 redis.call('HSET', removals, ARGV[2], 'drain')
 if ARGV[3] == 'now' then
   for _, version in ipairs(redis.call('HKEYS', removed)) do
-    redis.call('HSET', removals, ARGV[2] .. '@' .. version, 'now')
+    changes = changes + redis.call('HSET', removals, ARGV[2] .. '@' .. version, 'now')
   end
 end
 redis.call('PUBLISH', ARGV[4], ARGV[2])
-return answerOnce(KEYS[6], 1)
+return answerOnce(KEYS[6], changes > 0 and 1 or 2)

@@ -13,7 +13,8 @@
   ARGV[3] drain | now
   ARGV[4] version
 
-  Returns {1} removed or draining; {0} there is no such version; {-1, alias…} these aliases serve it.
+  Returns {1} removed, or its draining invocations are now to be cancelled; {2} an earlier call had the same effect; {0} there is no such
+  version; {-1, alias…} these aliases serve it.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"
@@ -25,6 +26,7 @@ if answered then
 end
 local version = ARGV[4]
 local text = redis.call('HGET', fn, 'version:' .. version)
+local changes = text and 1 or 0
 if text then
   local serving = aliasesOf(fn, version)
   if #serving > 0 then
@@ -42,6 +44,6 @@ elseif redis.call('HEXISTS', removed, version) == 0 then
 end
 redis.call('HSET', removals, ARGV[2], 'drain')
 if ARGV[3] == 'now' then
-  redis.call('HSET', removals, ARGV[2] .. '@' .. version, 'now')
+  changes = changes + redis.call('HSET', removals, ARGV[2] .. '@' .. version, 'now')
 end
-return answerOnce(KEYS[6], {1})
+return answerOnce(KEYS[6], {changes > 0 and 1 or 2})
