@@ -203,8 +203,9 @@ export class OriginControlPlane implements ControlPlane {
     return orNull('unknown-invocation', () => this.#ask(call, `${pathOf(id)}/answer${query}`, 'POST', text));
   }
 
-  cancel(call: Call, id: string): Promise<HeldInvocation | null> {
-    return orNull('unknown-invocation', () => this.#ask(call, pathOf(id), 'DELETE'));
+  cancel(call: Call, id: string, reason: string): Promise<HeldInvocation | null> {
+    const path = `${pathOf(id)}?reason=${encodeURIComponent(reason)}`;
+    return orNull('unknown-invocation', () => this.#ask(call, path, 'DELETE'));
   }
 
   async *logs(call: Call, name: string | null, query: LogOptions): AsyncGenerator<LogEntry, void, undefined> {

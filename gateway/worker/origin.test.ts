@@ -92,10 +92,10 @@ it('a worker cancels what its client cannot find again, also when the origin res
     h.refused(refusal, 'origin-unavailable');
     assert.equal(refusal.headers.get('x-should-retry'), 'true');
     const port = Number(new URL(url).port);
-    assert.equal(await oneUnanswered(port), `DELETE /v1/invocations/${id}`);
+    assert.equal(await oneUnanswered(port), `DELETE /v1/invocations/${id}?reason=The%20client%20left.`);
     proxies.push(await connect(port));
     const { invocations } = platform.scheduler;
-    await eventually(async () => (await invocations.get(id))?.cancelReason !== null, 'the cancel');
+    await eventually(async () => (await invocations.get(id))?.cancelReason === 'The client left.', 'the cancel');
   } finally {
     await worker.stop();
     for (const proxy of proxies) await proxy.stop();

@@ -24,6 +24,12 @@ const streamHeaders = z.object({
   prefer: z.string().max(1024).optional().openapi({ description: '`cancel-on-disconnect`, as for invoking' }),
 });
 
+const cancelQuery = z.object({
+  reason: z.string().min(1).max(256).default('The client cancelled it.').openapi({
+    description: 'The message of the `cancelled` error',
+  }),
+});
+
 const messageHeaders = z.object({
   'idempotency-key': idempotencyKey.openapi({
     description:
@@ -215,16 +221,16 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       summary: 'Cancel an invocation',
       description: 'An ended invocation does not change.',
       security: SECURITY,
-      request: { params: idParam },
+      request: { params: idParam, query: cancelQuery },
       responses: {
         200: json(InvocationSchema, 'It has ended'),
         202: json(InvocationSchema, 'It was asked to stop; its events tell when it did'),
-        ...problems('unknown-invocation'),
+        ...problems('unknown-invocation', 'invalid-input'),
       },
     }),
     async (c) => {
       const { id } = c.req.valid('param');
-      const invocation = await control.cancel(callOf(c, 'invoke'), id, 'The client cancelled it.');
+      const invocation = await control.cancel(callOf(c, 'invoke'), id, c.req.valid('query').reason);
       if (invocation === null) throw unknownInvocation(id);
       return jsonResponse(c, invocation, hasEnded(invocation) ? 200 : 202);
     },

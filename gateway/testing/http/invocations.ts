@@ -175,6 +175,10 @@ export function describeInvocations(get: () => Harness): void {
       });
       leave.abort();
       await cancelled.asked;
+      assert.equal(
+        (await h.platform.scheduler.invocations.get(cancelled.attempt.id))?.cancelReason,
+        'The client left.',
+      );
       await cancelled.attempt.fail('cancelled', 'The client left.');
       await kept.attempt.say('y');
       assert.equal(isAsked, false, 'the gateway cancelled an invocation that should continue');
