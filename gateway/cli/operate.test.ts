@@ -21,8 +21,9 @@ interface Result {
 
 describe('operator commands:', () => {
   let platform: TestPlatform;
+  let awaited: readonly string[] = [];
   before(async () => {
-    platform = await TestPlatform.start();
+    platform = await TestPlatform.start({ control: { awaitedFunctions: () => awaited } });
     for (const name of ['echo', 'other']) await platform.register({ name });
   });
   after(() => platform.stop());
@@ -301,7 +302,13 @@ describe('operator commands:', () => {
     assert.deepEqual([first.name, first.load[0].gpuHost, second.connected], ['gpu-host-1', 'gpu-host-1', false]);
     assert.deepEqual([first.encoders[0].encoder, first.encoders[0].textsPerSecond], ['minilm', 90]);
     assert.deepEqual(first.encoders[0].latency, [{ tokens: 128, msPerToken: 0.1 }]);
+    awaited = ['story', 'chat'];
     const { stdout } = await spawned(['doctor']);
+    awaited = [];
+    assert.match(
+      stdout,
+      /warn {2}functions: story and 1 more not deployed yet\n +what to do: .* still deploying them\./,
+    );
     assert.match(stdout, /ok {4}gpu-host-1: tiny by cuda, bf16 on 0: A card\nFAIL {2}gpu-host-2: not connected yet\n/);
     assert.match(stdout, /warn {2}isolation of test-runtime: process\n +what to do: Namespaces do not work here\.\n/);
     assert.match(

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { ConfigError } from '#infra/config-error.ts';
 import { packageFolder } from '#infra/install.ts';
+import type { Health } from '../../app/control.ts';
 import { backendText, deviceText } from '../../app/resources/hosted-model.ts';
 import type { PlatformLoad } from '../../app/resources/operations.ts';
 import { PieClient } from '../../client/client.ts';
@@ -182,16 +183,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
   try {
     const health = await client.ready({ signal });
     yield { name: 'gateway', state: 'ok', detail: `${credentials.url} answers` };
-    for (const { name, ok, detail } of health.checks) {
-      yield ok
-        ? { name, state: 'ok', detail: detail ?? 'ready' }
-        : {
-            name,
-            state: 'failed',
-            detail: detail ?? 'not ready',
-            advice: `Look into ${path.join(home(), 'logs')}; the supervisor restarts processes that died.`,
-          };
-    }
+    yield* health.checks.map(partFinding);
     const self = await client.self({ signal });
     yield { name: 'key', state: 'ok', detail: `tenant ${self.tenant}, may ${self.scopes.join(', ')}` };
     if (self.scopes.includes('operator')) {
@@ -209,6 +201,17 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
       ...(error.hint === undefined ? {} : { advice: error.hint }),
     };
   }
+}
+
+/** The finding for one check of `/readyz`. The check of the functions fails only while the platform's start deploys them. */
+function partFinding({ name, ok, detail }: Health['checks'][number]): Finding {
+  if (ok) return { name, state: 'ok', detail: detail ?? 'ready' };
+  if (name === 'functions') {
+    const advice = 'Wait: the start of the platform is still deploying them. `pie list` shows those that are there.';
+    return { name, state: 'warning', detail: detail ?? 'not deployed yet', advice };
+  }
+  const advice = `Look into ${path.join(home(), 'logs')}; the supervisor restarts processes that died.`;
+  return { name, state: 'failed', detail: detail ?? 'not ready', advice };
 }
 
 /** One finding per GPU host of the running platform: its models, or that it is disconnected. */
