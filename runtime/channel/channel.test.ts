@@ -10,6 +10,7 @@ import {
   MAX_CHANNEL_QUEUED_BYTES,
   MAX_MESSAGE_BYTES,
   MAX_PAYLOAD_BYTES,
+  MAX_URGENT_BYTES,
   WINDOW_BYTES,
 } from './limits.ts';
 import { SharedThread } from './shared-thread.ts';
@@ -297,6 +298,36 @@ describe('a channel', () => {
       assert.ok(number * payload.length < 2 * MAX_CHANNEL_QUEUED_BYTES);
     }
     assert.equal((await lost).code, 'too-much-in-flight');
+  });
+
+  it('hands on no message that waits for the room of other messages once it has failed', {
+    timeout: 240_000,
+  }, async () => {
+    const { send, hello, lost, channel } = raw();
+    const taken: number[] = [];
+    const begin = [2, 3].map((number) => {
+      channel.open(number, { ...NOTHING, message: () => taken.push(number) });
+      return frame(number, KIND.call, FLAG_MORE, Buffer.alloc(100), MAX_MESSAGE_BYTES);
+    });
+    channel.open(4, { ...NOTHING, message: () => taken.push(4) });
+    const waits = [frame(4, KIND.call, FLAG_MORE, Buffer.alloc(10), 20), frame(4, KIND.call, 0, Buffer.alloc(10))];
+    send(hello, ...begin, ...waits, frame(9, KIND.call, 0, Buffer.alloc(4)));
+    assert.equal((await lost).code, 'unknown-invocation');
+    assert.deepEqual(taken, []);
+  });
+
+  it('hands on no message whose credit passes the bound on signals', { timeout: 240_000 }, async () => {
+    let taken = 0;
+    const { send, hello, lost, channel } = raw({ message: () => taken++ });
+    channel.open(2, { ...NOTHING, message: () => channel.urgent(Buffer.alloc(MAX_URGENT_BYTES)) });
+    const part = Buffer.alloc(MAX_PAYLOAD_BYTES);
+    const first = frame(1, KIND.call, FLAG_MORE, part.subarray(4), 4 * part.length - 4);
+    const middle = frame(1, KIND.call, FLAG_MORE, part);
+    // The last part completes half a window, so that the channel gives credit.
+    assert.ok(4 * (FRAME_COST + part.length) > WINDOW_BYTES / 2);
+    send(hello, first, middle, middle, frame(2, KIND.call, 0, Buffer.alloc(4)), frame(1, KIND.call, 0, part));
+    assert.equal((await lost).code, 'too-much-in-flight');
+    assert.equal(taken, 0);
   });
 
   it('ends when its stream ends', { timeout: 240_000 }, async () => {

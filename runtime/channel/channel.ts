@@ -55,7 +55,10 @@ export class Lane {
     this.inbound = new Inbound({
       room,
       give: (bytes) => this.#give(bytes),
-      take: (kind, payload) => events.message(kind, payload),
+      take: (kind, payload) => {
+        // A failing channel ends its lanes one after the other, and the room of one admits the waiting message of another.
+        if (!channel.fault) events.message(kind, payload);
+      },
       waits: () => channel.waits(this),
       failed: (error) => channel.fail(ChannelFault.from(error)),
     });
