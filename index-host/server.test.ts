@@ -184,6 +184,36 @@ test('a withdrawn call, a late call and a call to a dropped index each end with 
   assert.deepEqual(host.errors, []);
 });
 
+test('a call whose caller ran out of time, or withdrew it, says so', { timeout: 240_000 }, async (t) => {
+  const folder = temporaryFolder();
+  const socket = path.join(folder.path, 'silent.sock');
+  const server = net.createServer((connection) => connection.resume());
+  await once(server.listen(socket), 'listening');
+  const clients: IndexClient[] = [];
+  t.after(() => {
+    for (const client of clients) client.close();
+    server.close();
+    folder[Symbol.dispose]();
+  });
+  const reasons = [
+    [new DOMException('late', 'TimeoutError'), 'deadline-exceeded'],
+    [undefined, 'cancelled'],
+  ] as const;
+  for (const [reason, code] of reasons) {
+    const client = new IndexClient(socket, 'one');
+    clients.push(client);
+    await assert.rejects(client.list({ ...OPTIONS, signal: AbortSignal.abort(reason) }), refused(code));
+    const withdrawn = new AbortController();
+    const connected = once(server, 'connection') as Promise<[net.Socket]>;
+    const refusal = assert.rejects(client.list({ ...OPTIONS, signal: withdrawn.signal }), refused(code));
+    // The request follows the hello.
+    const [connection] = await connected;
+    await once(connection, 'data');
+    withdrawn.abort(reason);
+    await refusal;
+  }
+});
+
 test('a call to an index host that does not answer ends after its deadline', { timeout: 240_000 }, async (t) => {
   using folder = temporaryFolder();
   const socket = path.join(folder.path, 'silent.sock');

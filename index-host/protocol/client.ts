@@ -103,7 +103,7 @@ export class IndexClient {
   }
 
   async #call(request: IndexRequest, { signal, deadlineMs }: CallOptions, floats?: Float32Array): Promise<unknown> {
-    signal.throwIfAborted();
+    if (signal.aborted) throw IndexError.from(signal.reason);
     if ('name' in request && request.name.length > MAX_NAME) {
       throw new IndexError('invalid-argument', `the name has more than ${MAX_NAME} characters`);
     }
@@ -112,7 +112,7 @@ export class IndexClient {
     const own = floats?.slice();
     this.#socket ??= this.#connect();
     const socket = await this.#socket;
-    signal.throwIfAborted();
+    if (signal.aborted) throw IndexError.from(signal.reason);
     if (socket.destroyed) throw LOST();
     const left = Math.max(0, deadlineMs - (performance.now() - from));
     const id = (this.#last + 1) % 2 ** 32;

@@ -11,6 +11,9 @@ export const INDEX_ERROR_CODES = [
 ] as const;
 export type IndexErrorCode = (typeof INDEX_ERROR_CODES)[number];
 
+const LATE = 'the call took longer than its caller waits; it may have taken effect';
+const WITHDRAWN = 'the call was withdrawn; it may have taken effect';
+
 /** The only error of the index host that reaches a caller. */
 export class IndexError extends Error {
   override readonly name = 'IndexError';
@@ -21,8 +24,13 @@ export class IndexError extends Error {
     this.code = code;
   }
 
+  /** Converts anything caught, and the reasons that `AbortSignal.timeout` and a plain `abort` give. */
   static from(error: unknown): IndexError {
     if (error instanceof IndexError) return error;
+    // An error of another realm is no instance of this realm's `DOMException`.
+    const name = typeof error === 'object' && error !== null && 'name' in error ? error.name : undefined;
+    if (name === 'TimeoutError') return new IndexError('deadline-exceeded', LATE, { cause: error });
+    if (name === 'AbortError') return new IndexError('cancelled', WITHDRAWN, { cause: error });
     return new IndexError('internal', `the index host has a fault: ${toldText(error)}`, { cause: error });
   }
 }
