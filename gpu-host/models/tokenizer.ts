@@ -7,6 +7,7 @@ import { parseDecoder } from './detokenizer.ts';
 import { causeText, issueText, ModelError } from './errors.ts';
 import { readJson, readOptionalJson, readOptionalText } from './load.ts';
 import { createLongWordMerger, LONG_WORD } from './long-words.ts';
+import { asInRust } from './pre-tokenizer.ts';
 import { createTokenStream, type TokenStream } from './token-stream.ts';
 import { splitLlava } from './vision/llava.ts';
 
@@ -275,25 +276,6 @@ function putsSpecialFirst(postProcessor: unknown): boolean | undefined {
     const { type, single = [] } = processorSchema.safeParse(each).data ?? {};
     return type === 'TemplateProcessing' && specialSchema.safeParse(single[0]).success;
   });
-}
-
-const digitsSchema = z.looseObject({ type: z.literal('Digits'), individual_digits: z.boolean().default(false) });
-const unprefixedSchema = z.looseObject({ type: z.literal('Metaspace'), add_prefix_space: z.literal(false) });
-const splitsSchema = z.looseObject({ type: z.literal('Sequence'), pretokenizers: z.array(z.unknown()) });
-
-/**
- * A pre-tokenizer for the JavaScript library that cuts text as the Rust library does: the JavaScript library's `Digits` split at 0 to 9 only, not
- * at numbers of all scripts, and its `Metaspace` does not know `add_prefix_space`.
- */
-function asInRust(preTokenizer: unknown): unknown {
-  const sequence = splitsSchema.safeParse(preTokenizer).data;
-  if (sequence) return { ...sequence, pretokenizers: sequence.pretokenizers.map(asInRust) };
-  const unprefixed = unprefixedSchema.safeParse(preTokenizer).data;
-  if (unprefixed) return { ...unprefixed, prepend_scheme: 'never' };
-  const digits = digitsSchema.safeParse(preTokenizer).data;
-  if (!digits) return preTokenizer;
-  const Regex = digits.individual_digits ? '\\p{N}' : '\\p{N}+';
-  return { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false };
 }
 
 /**

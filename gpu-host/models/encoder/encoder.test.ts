@@ -159,6 +159,30 @@ describe('the tokenizer of an encoder', () => {
     );
   });
 
+  it('puts a space before a text, and after an added token, only if an older file says so', async () => {
+    const config = { model_type: 'xlm-roberta', type_vocab_size: 1, pad_token_id: 1 };
+    const model = await randomEncoder(join(root, 'older'), { kind: 'embedding', config }, 1);
+    const file = join(model.directory, 'tokenizer.json');
+    const json = JSON.parse(await readFile(file, 'utf8')) as {
+      readonly added_tokens: readonly object[];
+      readonly model: { readonly vocab: readonly (readonly [string, number])[] };
+    };
+    const { vocab } = json.model;
+    const added = { ...json.added_tokens[0], id: vocab.length, content: '<added>', special: false };
+    const pieces = async (space: object, nested = false) => {
+      const metaspace = { type: 'Metaspace', replacement: '▁', ...space };
+      const pre_tokenizer = nested ? { type: 'Sequence', pretokenizers: [metaspace] } : metaspace;
+      const added_tokens = [...json.added_tokens, added];
+      await writeFile(file, JSON.stringify({ ...json, added_tokens, pre_tokenizer }));
+      const { tokens } = (await loadEncoderTokenizer(model.directory, model.config)).encode('king<added>king king');
+      return [...tokens.subarray(1, -1)].map((id) => vocab[id]?.[0] ?? added.content).join(' ');
+    };
+    assert.equal(await pieces({ add_prefix_space: true }), '▁king <added> ▁king ▁king');
+    for (const nested of [false, true]) {
+      assert.equal(await pieces({ add_prefix_space: false }, nested), 'k ing <added> k ing ▁king');
+    }
+  });
+
   it('marks the texts of a pair and keeps the end of the second', async () => {
     const [bert, roberta] = await tokenizers();
     const { tokens, types } = bert!.encodePair('king', 'queen');

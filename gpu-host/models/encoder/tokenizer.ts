@@ -3,6 +3,7 @@ import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
 import { causeText, issueText, ModelError } from '../errors.ts';
 import { readJson } from '../load.ts';
+import { asInRust } from '../pre-tokenizer.ts';
 import type { EncoderConfig } from './config.ts';
 
 /** A text, or a pair of texts, as an encoder takes it. */
@@ -46,6 +47,7 @@ const tokenizerSchema = z.looseObject({
     unk_token: z.string().nullish(),
     unk_id: z.int().min(0).nullish(),
   }),
+  pre_tokenizer: z.unknown().default(null),
   post_processor: z.unknown().default(null),
 });
 
@@ -89,7 +91,11 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   }
   let library: HuggingFaceTokenizer;
   try {
-    library = new HuggingFaceTokenizer({ ...parsed.data, added_tokens: added.filter(({ special }) => !special) }, {});
+    const ordinary = added.filter(({ special }) => !special);
+    library = new HuggingFaceTokenizer(
+      { ...parsed.data, added_tokens: ordinary, pre_tokenizer: asInRust(parsed.data.pre_tokenizer) },
+      {},
+    );
   } catch (cause) {
     throw new ModelError('malformed-tokenizer', `${file} cannot be used: ${causeText(cause)}`, { cause });
   }
