@@ -16,6 +16,9 @@ const MANIFEST = 'pie-model.json';
 /** Raise this version when conversions change, so that pulls convert older models again. */
 const LAYOUT_VERSION = 1;
 
+/** End of the name of a model's directory while `publish` puts another in its place. */
+const REPLACED = '-replaced';
+
 const ABANDONED_AFTER_MS = 14 * 24 * 3_600_000;
 
 const manifestSchema = z.looseObject({
@@ -94,13 +97,23 @@ export async function listCached(cacheDirectory = defaultCacheDirectory()): Prom
   return models.filter((model) => model !== null).sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
+/**
+ * Clears up after killed pulls of a model: removes the directories that they prepared, and puts back the model that they had moved aside when
+ * they had not put another in its place. The caller holds the model's lock, so no other pull uses these directories.
+ */
+export async function recover(name: string, cacheDirectory: string): Promise<void> {
+  const directory = join(cacheDirectory, name);
+  for (const entry of await readdir(cacheDirectory)) {
+    if (!isStagingOf(name, entry)) continue;
+    const left = join(cacheDirectory, entry);
+    if (entry.endsWith(REPLACED) && !existsSync(directory)) await rename(left, directory);
+    else await rm(left, { recursive: true, force: true });
+  }
+}
+
 /** Makes a directory of the cache in which a pull prepares a model; the caller must publish or remove the directory. */
 export async function createStaging(name: string, cacheDirectory: string): Promise<string> {
   await mkdir(cacheDirectory, { recursive: true });
-  // Killed pulls left these directories. The caller holds the model's lock, so no other pull uses them.
-  for (const entry of await readdir(cacheDirectory)) {
-    if (isStagingOf(name, entry)) await rm(join(cacheDirectory, entry), { recursive: true, force: true });
-  }
   return mkdtemp(join(cacheDirectory, stagingPrefix(name)));
 }
 
@@ -136,7 +149,7 @@ export async function publish(staging: string, manifest: ModelManifest, cacheDir
   // mkdtemp makes directories readable by one user only; a published model must be as readable as the cache.
   await chmod(staging, 0o755);
   const directory = join(cacheDirectory, manifest.name);
-  const replaced = `${staging}-replaced`;
+  const replaced = `${staging}${REPLACED}`;
   await rename(directory, replaced).catch((cause: NodeJS.ErrnoException) => {
     if (cause.code !== 'ENOENT') throw cause;
   });

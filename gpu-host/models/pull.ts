@@ -8,6 +8,7 @@ import {
   findPulled,
   prepareDownloads,
   publish,
+  recover,
   removeDownloads,
 } from './cache.ts';
 import { loadEncoder } from './encoder/load.ts';
@@ -89,6 +90,7 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
     await mkdir(cacheDirectory, { recursive: true });
     const onWait = () => options.onProgress?.({ phase: 'wait' });
     return await withLock(join(cacheDirectory, `.lock-${cached}`), { signal: options.signal, onWait }, async () => {
+      await recover(cached, cacheDirectory);
       const meanwhile = await lookUp();
       if (meanwhile !== null) return { directory: meanwhile, cached: true };
       return { directory: await fetchAndPublish(name, source, cached, cacheDirectory, options), cached: false };
