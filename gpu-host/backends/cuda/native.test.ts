@@ -20,6 +20,24 @@ test('native: kernels and engine, on the CPU', async (t) => {
   await runAll(t, await build('tests', { emulated: true }));
 });
 
+test('native: the emulation refuses a fault that it cannot read', async () => {
+  const program = await build('tests', { emulated: true });
+  for (const fault of [
+    'cudaMalloc',
+    'cudaMalloc:',
+    ':1',
+    'cudaMalloc:one',
+    'cudaMalloc:-1',
+    'cudaMalloc:1:',
+    'cudaMalloc:1:2x',
+  ]) {
+    const env = { ...process.env, PIE_EMULATED_FAULT: fault };
+    const { stdout, stderr, end } = await runProgram(program, ['runtime.test.cc'], env);
+    assert.equal(stderr, `emulation: PIE_EMULATED_FAULT is "${fault}", not call:after[:error]\n`);
+    assert.deepEqual([stdout, end], ['', 'exit code 2']);
+  }
+});
+
 /** Cards without chained launches: with less shared memory, and without an instruction for float8, too. */
 for (const arch of ['sm_89', 'sm_80']) {
   const skip = !process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all';
@@ -40,10 +58,13 @@ async function runAll(t: TestContext, program: string): Promise<void> {
   for (const run of runs) await tell(t, run);
 }
 
-function runPart(program: string, part: number): Promise<Run> {
-  const options = { timeout: TIME_LIMIT_MS, killSignal: 'SIGKILL', maxBuffer: 64 << 20 } as const;
+const runPart = (program: string, part: number): Promise<Run> =>
+  runProgram(program, ['--announce', `--part=${part}/${PARTS}`], process.env);
+
+function runProgram(program: string, args: readonly string[], env: NodeJS.ProcessEnv): Promise<Run> {
+  const options = { env, timeout: TIME_LIMIT_MS, killSignal: 'SIGKILL', maxBuffer: 64 << 20 } as const;
   return new Promise((resolve) => {
-    execFile(program, ['--announce', `--part=${part}/${PARTS}`], options, (error, stdout, stderr) => {
+    execFile(program, args, options, (error, stdout, stderr) => {
       const end =
         error === null ? null : error.killed ? 'it took too long' : (error.signal ?? `exit code ${error.code}`);
       resolve({ stdout, stderr, end });

@@ -22,6 +22,19 @@ struct Plan {
   bool sticky;
 };
 
+// Reads call:after[:error]. Ends the process if the text has another form, because a test must not pass without the fault that it requests.
+Plan planOf(const char* text) {
+  char call[64] = "";
+  int after = -1, error = cudaErrorLaunchFailure, toAfter = -1, toError = -1;
+  std::sscanf(text, "%63[^:]:%d%n:%d%n", call, &after, &toAfter, &error, &toError);
+  const int length = static_cast<int>(std::strlen(text));
+  if ((toAfter != length && toError != length) || after < 0 || error <= 0) {
+    std::fprintf(stderr, "emulation: PIE_EMULATED_FAULT is \"%s\", not call:after[:error]\n", text);
+    std::_Exit(2);
+  }
+  return {call, static_cast<cudaError_t>(error), after, true};
+}
+
 struct State {
   std::mutex mutex;
   Device device;
@@ -47,14 +60,7 @@ struct State {
       slowFrom = std::strtoull(text, &rest, 10);
       if (*rest == ':') slow = std::atoi(rest + 1);
     }
-    if (const char* text = std::getenv("PIE_EMULATED_FAULT")) {
-      const std::string plan = text;
-      const size_t first = plan.find(':'), second = first == std::string::npos ? first : plan.find(':', first + 1);
-      if (first != std::string::npos) {
-        const int error = second == std::string::npos ? cudaErrorLaunchFailure : std::atoi(plan.c_str() + second + 1);
-        plans.push_back({plan.substr(0, first), static_cast<cudaError_t>(error), std::atoi(plan.c_str() + first + 1), true});
-      }
-    }
+    if (const char* text = std::getenv("PIE_EMULATED_FAULT")) plans.push_back(planOf(text));
   }
 };
 
