@@ -39,15 +39,16 @@ async function main(): Promise<void> {
   const { config, telemetry: settings, security } = await hostConfig();
   const startedMs = performance.now();
   const models: HostedModel[] = [];
-  const lost = new LostDevice();
+  const lostDevice = new LostDevice();
   // Load one after the other: memory bandwidth bounds loading.
-  for (const entry of config.models) models.push(await named(entry.name, openModel(entry, config.kvDirectory, lost)));
+  for (const entry of config.models)
+    models.push(await named(entry.name, openModel(entry, config.kvDirectory, lostDevice)));
   const encoders: HostedEncoder[] = [];
   for (const entry of config.encoders) encoders.push(await named(entry.name, openEncoder(entry)));
   const telemetry = await startTelemetry(settings, config.name, () => hostFamilies(host.stats(), config.name));
   const { tracer, vitals } = telemetry;
   const host = new GpuHost(models, { name: config.name, encoders, vitals, security, ...(tracer && { tracer }) });
-  lost.host = host;
+  lostDevice.host = host;
   const address = await host.listen(config.address);
   stop = stopOnce(
     host,
@@ -105,13 +106,17 @@ async function startTelemetry(
   return openTelemetry({ settings, room: 'gpu-host', process, families });
 }
 
-async function openModel(entry: ModelEntry, kvDirectory: string | undefined, lost: LostDevice): Promise<HostedModel> {
+async function openModel(
+  entry: ModelEntry,
+  kvDirectory: string | undefined,
+  lostDevice: LostDevice,
+): Promise<HostedModel> {
   const { directory } = await pullModel(entry.source);
   const model = await loadModel(directory);
   const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
   const adapters = await openAdapters(entry, model);
-  const held = heldBits(entry);
-  const created = await createBackend(entry, model, (failure) => lost.end(name, failure));
+  const weightBits = heldBits(entry);
+  const created = await createBackend(entry, model, (failure) => lostDevice.end(name, failure));
   const backend = entry.pace ? pacedBackend(created, name, entry.pace) : created;
   const { maxBatchTokens: maxTokens, maxBatchSequences: maxSequences } = entry;
   return {
@@ -120,7 +125,7 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
     profile: await measuredSteps(backend, { maxTokens, maxSequences }),
     directory: model.directory,
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
-    bits: backend.weightBits ?? held.bits,
+    bits: backend.weightBits ?? weightBits.bits,
     maxBatchTokens: maxTokens,
     maxBatchCalls: maxSequences,
     ...(batchPolicy && { batchPolicy }),
@@ -131,7 +136,7 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
     ...(adapterMemoryMb !== undefined && { adapterMemoryBytes: adapterMemoryMb * MIB }),
     ...(imageCacheMb !== undefined && { imageCacheBytes: imageCacheMb * MIB }),
     ...(kvDirectory && {
-      kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, { ...entry, ...held }) },
+      kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, { ...entry, ...weightBits }) },
     }),
   };
 }
@@ -140,8 +145,8 @@ async function openEncoder({ name, source, kind, threads, pace }: EncoderEntry):
   const { directory } = await pullModel(source, { kind });
   const model = await loadEncoder(directory, kind);
   const { OnnxEncoder } = await import('./backends/onnx/encoder.ts');
-  const opened = await OnnxEncoder.open(model, threads > 0 ? { threads } : {});
-  const encoder = pace ? pacedEncoder(opened, pace) : opened;
+  const loadedEncoder = await OnnxEncoder.open(model, threads > 0 ? { threads } : {});
+  const encoder = pace ? pacedEncoder(loadedEncoder, pace) : loadedEncoder;
   const device = { name: pace ? `paced ${name}` : 'CPU' };
   return { name, encoder, device, directory: model.directory, profile: await measured(encoder) };
 }
@@ -150,7 +155,7 @@ const MIB = 1024 * 1024;
 
 /** Checks all of a model's adapters, so that an unusable one fails at start and not in the first call. */
 async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<ReadonlyMap<string, LoadedAdapter>> {
-  const opened = new Map<string, LoadedAdapter>();
+  const adapters = new Map<string, LoadedAdapter>();
   for (const { name, source } of entry.adapters ?? []) {
     const fail = (text: string, cause?: unknown): never => {
       throw new Error(`the adapter "${name}" of the model "${entry.name}" (${source}): ${text}`, { cause });
@@ -162,13 +167,13 @@ async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<Read
       const limitMb = entry.adapterMemoryMb ?? Number.POSITIVE_INFINITY;
       if (adapter.bytes > limitMb * MIB)
         return fail(`${Math.ceil(adapter.bytes / MIB)} MiB do not fit adapter_memory_mb, which is ${limitMb}`);
-      opened.set(name, adapter);
+      adapters.set(name, adapter);
     } catch (error) {
       if (!(error instanceof ModelError)) throw error;
       fail(reasonOf(error), error);
     }
   }
-  return opened;
+  return adapters;
 }
 
 /** Names the model in the error of one that cannot be loaded. */
@@ -185,10 +190,10 @@ function reasonOf({ message, hint }: ModelError): string {
   return hint === undefined ? message : `${message} (${hint})`;
 }
 
-type Held = Pick<FingerprintOptions, 'bits' | 'headBits' | 'precision'>;
+type WeightPrecision = Pick<FingerprintOptions, 'bits' | 'headBits' | 'precision'>;
 
 /** Bits of the weights, and of the head's weights, on the device. */
-function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): Held {
+function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): WeightPrecision {
   if (backend !== 'cuda') return { bits: backend === 'reference' ? 32 : bits, headBits };
   const width = { bf16: 16, int8: 8, fp8: 8, int4: 4, float32: 32 }[precision];
   return { bits: width, headBits: Math.max(width, 8), precision };
@@ -197,7 +202,7 @@ function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): 
 async function createBackend(
   entry: ModelEntry,
   model: LoadedModel,
-  lost: (failure: DeviceFailure) => void,
+  onDeviceLost: (failure: DeviceFailure) => void,
 ): Promise<Backend> {
   const pool = { pageSize: entry.pageSize, pageCount: entry.pages };
   if (entry.backend === 'reference') {
@@ -207,12 +212,12 @@ async function createBackend(
   if (entry.backend === 'cuda') {
     const { createCudaBackend } = await import('./backends/cuda/index.ts');
     const report = (line: string) => console.error(`gpu-host: ${entry.name}: ${line}`);
-    return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost, report });
+    return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost: onDeviceLost, report });
   }
   const { createOnnxBackend } = await import('./backends/onnx/index.ts');
   const { bits, headBits, threads, adapters = [] } = entry;
-  const more = { adapters: adapters.length > 0, ...(threads > 0 ? { threads } : {}) };
-  return createOnnxBackend(model, { ...pool, bits, headBits, ...more });
+  const onnxOptions = { adapters: adapters.length > 0, ...(threads > 0 ? { threads } : {}) };
+  return createOnnxBackend(model, { ...pool, bits, headBits, ...onnxOptions });
 }
 
 function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
@@ -259,8 +264,10 @@ class LostDevice {
 
   end(model: string, { what, device }: DeviceFailure): void {
     console.error(`gpu-host: the device of the model "${model}" failed: ${what}\n  on ${device}`);
-    const told = this.host?.abandon(`the device of the model "${model}" failed (${what}); the GPU host starts again`);
-    void Promise.race([told, sleep(LAST_WORDS_MS)]).finally(() => process.exit(1));
+    const notified = this.host?.abandon(
+      `the device of the model "${model}" failed (${what}); the GPU host starts again`,
+    );
+    void Promise.race([notified, sleep(LAST_WORDS_MS)]).finally(() => process.exit(1));
   }
 }
 

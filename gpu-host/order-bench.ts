@@ -61,8 +61,8 @@ async function serve(
   const swap = { swapMemoryBytes: 1 << 20, swapDiskBytes: 1 << 24 };
   await using host = await startTestHost({ pageCount, pageSize: PAGE_TOKENS, backend: 'onnx', kv: true, model: swap });
   const connection = await host.connect();
-  const answered = new Set<number>();
-  const waiting = [...order];
+  const answeredPrompts = new Set<number>();
+  const waitingIndices = [...order];
   let progress = Promise.withResolvers<void>();
   const run = async (index: number, tokens: readonly number[]): Promise<void> => {
     const inferlet = connection.openInferlet({
@@ -85,21 +85,21 @@ async function serve(
     await step(tokens, 0);
     for (let i = 0; i < DECODED; i++) await step([5], tokens.length + i);
     await inferlet.close();
-    answered.add(index);
+    answeredPrompts.add(index);
     progress.resolve();
     progress = Promise.withResolvers();
   };
   const client = async (): Promise<void> => {
-    while (waiting.length > 0) {
-      const at = waiting.findIndex((index) => {
+    while (waitingIndices.length > 0) {
+      const nextIndex = waitingIndices.findIndex((index) => {
         const after = prompts[index]?.after;
-        return after === undefined || answered.has(after);
+        return after === undefined || answeredPrompts.has(after);
       });
-      if (at < 0) {
+      if (nextIndex < 0) {
         await progress.promise;
         continue;
       }
-      const [index = 0] = waiting.splice(at, 1);
+      const [index = 0] = waitingIndices.splice(nextIndex, 1);
       await run(index, prompts[index]?.tokens ?? []);
     }
   };

@@ -76,15 +76,18 @@ async function main(): Promise<void> {
   const worker = new Worker(new URL(import.meta.url), { workerData: clients });
   try {
     for (let round = 0; round < clients.rounds; round++) {
-      const before = await counted(host, (round * steps + 1) * runs);
-      const after = await counted(host, ((round + 1) * steps - 1) * runs);
-      const made = after.batches - before.batches;
-      const [user, system] = [after.cpu.user - before.cpu.user, after.cpu.system - before.cpu.system];
+      const countsBefore = await countsAt(host, (round * steps + 1) * runs);
+      const countsAfter = await countsAt(host, ((round + 1) * steps - 1) * runs);
+      const stepCount = countsAfter.batches - countsBefore.batches;
+      const [user, system] = [
+        countsAfter.cpu.user - countsBefore.cpu.user,
+        countsAfter.cpu.system - countsBefore.cpu.system,
+      ];
       process.stdout.write(
-        `${((user + system) / made).toFixed(1)} µs of the host's thread a step, ${(system / made).toFixed(1)} of them the system's; ` +
-          `${made} steps of ${((after.decodeTokens - before.decodeTokens) / made).toFixed(1)} rows from ${context} tokens of context on, ` +
-          `${Math.round((100 * (after.stepsAhead - before.stepsAhead)) / made)} % ahead, ` +
-          `${((after.atMs - before.atMs) / (steps - 2)).toFixed(2)} ms a token\n`,
+        `${((user + system) / stepCount).toFixed(1)} µs of the host's thread a step, ${(system / stepCount).toFixed(1)} of them the system's; ` +
+          `${stepCount} steps of ${((countsAfter.decodeTokens - countsBefore.decodeTokens) / stepCount).toFixed(1)} rows from ${context} tokens of context on, ` +
+          `${Math.round((100 * (countsAfter.stepsAhead - countsBefore.stepsAhead)) / stepCount)} % ahead, ` +
+          `${((countsAfter.atMs - countsBefore.atMs) / (steps - 2)).toFixed(2)} ms a token\n`,
       );
     }
   } finally {
@@ -96,7 +99,7 @@ async function main(): Promise<void> {
 }
 
 /** The counts and this thread's processor time (µs) once `decoded` tokens have been decoded. */
-async function counted(host: GpuHost, decoded: number) {
+async function countsAt(host: GpuHost, decoded: number) {
   const [engine] = host.engines;
   if (!engine) throw new Error('the host has no model');
   const { stats } = engine;
@@ -164,7 +167,7 @@ async function decodeAll({ address, way, runs, context, steps, rounds, clientUs 
   const decode = way === 'run' ? decodeRun : decodeSteps(way === 'whole', clientUs);
   const count = pagesFor(context + steps);
   for (let round = 0; round < rounds; round++) {
-    const ready = await Promise.all(
+    const inferlets = await Promise.all(
       Array.from({ length: runs }, async (_, i) => {
         const inferlet = connection.openInferlet({ id: `${round}-${i}`, maxPages: count, arrival: i });
         const queue = inferlet.createQueue('tiny');
@@ -175,8 +178,10 @@ async function decodeAll({ address, way, runs, context, steps, rounds, clientUs 
         return { inferlet, queue, pages, length };
       }),
     );
-    await Promise.all(ready.map(({ inferlet, queue, pages, length }) => decode(inferlet, queue, pages, length, steps)));
-    await Promise.all(ready.map(({ inferlet }) => inferlet.close()));
+    await Promise.all(
+      inferlets.map(({ inferlet, queue, pages, length }) => decode(inferlet, queue, pages, length, steps)),
+    );
+    await Promise.all(inferlets.map(({ inferlet }) => inferlet.close()));
   }
 }
 
@@ -189,23 +194,29 @@ type Decode = (
 ) => Promise<void>;
 
 const decodeRun: Decode = async (inferlet, queue, pages, context, steps) => {
-  const rest = { position: context, pages, maxTokens: steps, sampler: SAMPLER, stopTokens: NONE };
-  const run = inferlet.run(queue, { token: 1, ...rest });
+  const runOptions = { position: context, pages, maxTokens: steps, sampler: SAMPLER, stopTokens: NONE };
+  const run = inferlet.run(queue, { token: 1, ...runOptions });
   while (must(await run.next()).finished === undefined);
 };
 
-/** Allocates page after page, and names the filled ones and the one to write, as the guest library does; or `whole`: names all pages. */
+/** Allocates page after page, and names the filled ones and the one to write, as the guest library does; or `namesAllPages`: names all pages. */
 const decodeSteps =
-  (whole: boolean, clientUs: number): Decode =>
+  (namesAllPages: boolean, clientUs: number): Decode =>
   async (inferlet, queue, pages, context, steps) => {
     let token = Uint32Array.of(1);
-    let held = pages;
+    let allPages = pages;
     for (let position = context; position < context + steps; position++) {
-      const at = Math.floor(position / PAGE_SIZE);
-      if (at === held.length) held = Uint32Array.of(...held, ...must(inferlet.allocatePages(queue, 1)));
-      const inPages = whole ? held : held.slice(0, Math.ceil(position / PAGE_SIZE));
-      const rest = { inPages, outPages: whole ? held : held.slice(at, at + 1), mask: undefined, rows: 1 };
-      const request = { tokens: token, positions: Uint32Array.of(position), ...rest };
+      const pageIndex = Math.floor(position / PAGE_SIZE);
+      if (pageIndex === allPages.length)
+        allPages = Uint32Array.of(...allPages, ...must(inferlet.allocatePages(queue, 1)));
+      const inPages = namesAllPages ? allPages : allPages.slice(0, Math.ceil(position / PAGE_SIZE));
+      const pageFields = {
+        inPages,
+        outPages: namesAllPages ? allPages : allPages.slice(pageIndex, pageIndex + 1),
+        mask: undefined,
+        rows: 1,
+      };
+      const request = { tokens: token, positions: Uint32Array.of(position), ...pageFields };
       const result = await inferlet.ask(queue, {
         op: 'step',
         request: { ...request, output: { tag: 'sample', val: SAMPLER } },
@@ -222,8 +233,10 @@ async function prefill(inferlet: DeviceClient, queue: number, pages: Uint32Array
     const tokens = positions.map(
       (position) => 3 + ((position < 2 ? Math.floor(text / 90 ** position) : position) % 90),
     );
-    const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 0 };
-    must(await inferlet.ask(queue, { op: 'step', request: { tokens, positions, ...rest, output: { tag: 'none' } } }));
+    const pageFields = { inPages: pages, outPages: pages, mask: undefined, rows: 0 };
+    must(
+      await inferlet.ask(queue, { op: 'step', request: { tokens, positions, ...pageFields, output: { tag: 'none' } } }),
+    );
   }
 }
 

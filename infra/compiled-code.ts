@@ -31,10 +31,10 @@ export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
  * the code of earlier releases, versions of Node and clones would stay for good. Never throws: a file that cannot be removed stays.
  */
 export async function forgetCompiledCode(folder: string, nowMs: number, signal: AbortSignal): Promise<void> {
-  const searched = path.join(folder, SEARCHED);
-  const last: Stats | null = await lstat(searched).catch(() => null);
+  const searchMark = path.join(folder, SEARCHED);
+  const lastSearch: Stats | null = await lstat(searchMark).catch(() => null);
   // A time in the future comes from a clock that has been set back.
-  if (last !== null && Math.abs(nowMs - last.mtimeMs) < SEARCHED_EVERY_MS) return;
+  if (lastSearch !== null && Math.abs(nowMs - lastSearch.mtimeMs) < SEARCHED_EVERY_MS) return;
   for (const parent of [folder, path.join(folder, 'runtime')]) {
     for (const entry of await entriesOf(parent)) {
       if (!entry.isDirectory() || !NODE_FOLDER.test(entry.name)) continue;
@@ -50,8 +50,8 @@ export async function forgetCompiledCode(folder: string, nowMs: number, signal: 
   }
   const now = new Date(nowMs);
   // A folder that does not exist yet, or that this process may not write, needs no search.
-  await writeFile(searched, '').catch(() => undefined);
-  await utimes(searched, now, now).catch(() => undefined);
+  await writeFile(searchMark, '').catch(() => undefined);
+  await utimes(searchMark, now, now).catch(() => undefined);
 }
 
 /** Another process may remove the file first, or own it. */
@@ -60,8 +60,8 @@ async function forgetUnused(file: string, nowMs: number): Promise<void> {
 }
 
 /** True for a file that was last read or written {@link KEPT_MS} ago or earlier, and for a folder whose entries last changed then. */
-async function isUnused(place: string, nowMs: number): Promise<boolean> {
-  const stat: Stats | null = await lstat(place).catch(() => null);
+async function isUnused(entryPath: string, nowMs: number): Promise<boolean> {
+  const stat: Stats | null = await lstat(entryPath).catch(() => null);
   if (!stat) return false;
   const usedMs = stat.isDirectory() ? stat.mtimeMs : Math.max(stat.atimeMs, stat.mtimeMs);
   return usedMs <= nowMs - KEPT_MS;

@@ -291,8 +291,8 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     encoders,
     gpuHosts: Array.from({ length: machine.roles.includes('gpu-host') ? file.gpu_host.count : 0 }, (_, i) => {
       const localName = `gpu-host-${i + 1}`;
-      const own = i === 0 ? (env.PIE_GPU_HOST ?? file.gpu_host.address) : undefined;
-      const address = own ?? linkAt(machine, GPU_HOST_PORT + i);
+      const ownAddress = i === 0 ? (env.PIE_GPU_HOST ?? file.gpu_host.address) : undefined;
+      const address = ownAddress ?? linkAt(machine, GPU_HOST_PORT + i);
       return {
         name: processName({ redis, machine }, localName),
         localName,
@@ -400,7 +400,7 @@ function withoutEmpty(environment: NodeJS.ProcessEnv): Record<string, string | u
   return Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== ''));
 }
 
-function shortDirectory(wanted: string, home: string): string {
-  if (Buffer.byteLength(wanted) <= MAX_RUN_DIRECTORY_BYTES) return wanted;
+function shortDirectory(wantedDirectory: string, home: string): string {
+  if (Buffer.byteLength(wantedDirectory) <= MAX_RUN_DIRECTORY_BYTES) return wantedDirectory;
   return path.join(os.tmpdir(), `pie-${createHash('sha256').update(home).digest('hex').slice(0, 12)}`);
 }

@@ -93,28 +93,28 @@ function assertOwnRunDirectory({ home, runDirectory }: Directories): void {
  */
 function takePidFile(pidFile: string, home: string): string {
   // A link appears with its content, so no process reads half a pid.
-  const own = `${pidFile}.${process.pid}`;
+  const ownPidFile = `${pidFile}.${process.pid}`;
   const claim = (number: number): string => `${pidFile}.claim-${number}`;
-  writeFileSync(own, String(process.pid));
+  writeFileSync(ownPidFile, String(process.pid));
   try {
     for (;;) {
       const numbers = claimNumbers(pidFile);
-      const last = Math.max(0, ...numbers);
-      for (const owner of [readPid(claim(last)), readPid(pidFile)])
+      const lastNumber = Math.max(0, ...numbers);
+      for (const owner of [readPid(claim(lastNumber)), readPid(pidFile)])
         if (owner !== null && owner !== process.pid && isPlatform(owner)) throw inUse(home, owner);
-      const next = last + 1;
-      if (!attempt('EEXIST', () => linkSync(own, claim(next)))) continue;
-      if (Math.max(...claimNumbers(pidFile)) > next) {
+      const nextNumber = lastNumber + 1;
+      if (!attempt('EEXIST', () => linkSync(ownPidFile, claim(nextNumber)))) continue;
+      if (Math.max(...claimNumbers(pidFile)) > nextNumber) {
         // Since this process looked, others have taken that number and the next one, and removed the lower one.
-        rmSync(claim(next), { force: true });
+        rmSync(claim(nextNumber), { force: true });
         continue;
       }
-      renameSync(own, pidFile);
+      renameSync(ownPidFile, pidFile);
       for (const number of numbers) rmSync(claim(number), { force: true });
-      return claim(next);
+      return claim(nextNumber);
     }
   } finally {
-    rmSync(own, { force: true });
+    rmSync(ownPidFile, { force: true });
   }
 }
 

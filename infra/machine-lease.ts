@@ -52,19 +52,19 @@ export async function claimMachine(
     gpuHosts: config.gpuHosts.map(({ name: host, address }) => ({ name: host, address })),
   };
   const redis = connectRedis(config);
-  let why = '';
+  let connectionError = '';
   let refusedMs = 0;
   let isOver = false;
-  const removed = () => {
+  const onRemoved = () => {
     if (isOver) return;
     isOver = true;
     onTaken(refusal(new MachineRemoved(name), config));
   };
   redis.on('error', (error: Error) => {
-    why = error.message;
-    if (!/WRONGPASS|NOAUTH/.test(why)) return;
+    connectionError = error.message;
+    if (!/WRONGPASS|NOAUTH/.test(connectionError)) return;
     refusedMs ||= performance.now();
-    if (performance.now() - refusedMs > REFUSED_MS) removed();
+    if (performance.now() - refusedMs > REFUSED_MS) onRemoved();
   });
   redis.on('ready', () => {
     refusedMs = 0;
@@ -74,23 +74,23 @@ export async function claimMachine(
     await store.ping();
   } catch (cause) {
     redis.disconnect();
-    const said = why || (cause instanceof Error ? cause.message : String(cause));
-    throw new ConfigError(`Redis at ${shownRedis(config.redis)} cannot be used: ${said}`, { cause });
+    const reason = connectionError || (cause instanceof Error ? cause.message : String(cause));
+    throw new ConfigError(`Redis at ${shownRedis(config.redis)} cannot be used: ${reason}`, { cause });
   }
-  let claimed: MachineLease | undefined;
+  let claimedLease: MachineLease | undefined;
   try {
     const lease = await MachineLease.claim(store, machine, {
       // The claim of the home keeps other supervisors from a private Redis.
       force: config.redis.kind === 'private',
-      onTaken: (taken) => {
-        if (!isOver) onTaken(refusal(taken, config));
+      onTaken: (refusedClaim) => {
+        if (!isOver) onTaken(refusal(refusedClaim, config));
         isOver = true;
       },
       onError: (error) => console.error('The lease of this machine could not be renewed:', error),
       signal,
     });
-    claimed = lease;
-    const stopFollowing = await followPeers(config, store, removed);
+    claimedLease = lease;
+    const stopFollowing = await followPeers(config, store, onRemoved);
     const release = async () => {
       isOver = true;
       stopFollowing();
@@ -103,7 +103,7 @@ export async function claimMachine(
   } catch (error) {
     isOver = true;
     // Otherwise the renewals would keep the name taken and this process alive.
-    await claimed?.release().catch(() => undefined);
+    await claimedLease?.release().catch(() => undefined);
     redis.disconnect();
     if (signal.aborted) return null;
     throw isClaimRefusal(error) ? refusal(error, config) : error;
@@ -111,45 +111,45 @@ export async function claimMachine(
 }
 
 /**
- * Keeps the file of accepted certificates up to date, at once when an operator removes a machine. Calls `removed` when an operator removes this
+ * Keeps the file of accepted certificates up to date, at once when an operator removes a machine. Calls `onRemoved` when an operator removes this
  * machine. Resolves after the first write, to a function that stops the updates. While Redis is away, the file stays as it is.
  */
-async function followPeers(config: Config, store: Store, removed: () => void): Promise<() => void> {
+async function followPeers(config: Config, store: Store, onRemoved: () => void): Promise<() => void> {
   const peers = new PeerList(MACHINE_LEASE_MS, READ_PEERS_MS);
-  let written: string | undefined;
+  let writtenText: string | undefined;
   const follow = async () => {
-    const [machines, refused] = await Promise.all([listMachines(store), removedCertificates(store)]);
+    const [machines, removedFingerprints] = await Promise.all([listMachines(store), removedCertificates(store)]);
     const registered = machines.flatMap(({ name, certificate }) =>
       certificate === undefined ? [] : [[certificate, name] as const],
     );
-    const accepted: Peers = peers.update(registered, refused, performance.now());
-    const text = JSON.stringify(accepted);
-    if (text === written) return;
-    writePeers(config, accepted);
-    written = text;
+    const acceptedPeers: Peers = peers.update(registered, removedFingerprints, performance.now());
+    const text = JSON.stringify(acceptedPeers);
+    if (text === writtenText) return;
+    writePeers(config, acceptedPeers);
+    writtenText = text;
   };
   await follow();
   let saidWhy = '';
-  const failed = (error: unknown) => {
+  const onFailure = (error: unknown) => {
     if (StoreError.from(error).code === 'store-unavailable' || String(error) === saidWhy) return;
     saidWhy = String(error);
     console.error('The list of accepted certificates could not be updated; the last one still applies:', error);
   };
-  const following = retrying(follow, failed);
-  const again = () => void following.run();
+  const following = retrying(follow, onFailure);
+  const refresh = () => void following.run();
   const subscriber = connectRedis(config);
   subscriber.on('error', () => undefined);
   // Wait for the connection: a subscription that begins later could miss the notice of a removal.
   await once(subscriber, 'ready', { signal: AbortSignal.timeout(REDIS_DEADLINE_MS) }).catch(() => undefined);
   const channels = new Channels(subscriber);
-  const own = removalNotice(config.machine.name);
+  const ownRemoval = removalNotice(config.machine.name);
   const message = (payload: Buffer) => {
     // Redis may delete this machine's user before a renewal of the lease reports the removal.
-    if (payload.toString() === own) removed();
-    again();
+    if (payload.toString() === ownRemoval) onRemoved();
+    refresh();
   };
-  await channels.listen(store.keys.machinesChannel, { message, resumed: again });
-  const timer = setInterval(again, READ_PEERS_MS);
+  await channels.listen(store.keys.machinesChannel, { message, resumed: refresh });
+  const timer = setInterval(refresh, READ_PEERS_MS);
   return () => {
     clearInterval(timer);
     following.stop();
@@ -158,30 +158,30 @@ async function followPeers(config: Config, store: Store, removed: () => void): P
   };
 }
 
-function refusal(taken: ClaimRefusal, { home }: Config): ConfigError {
+function refusal(refusedClaim: ClaimRefusal, { home }: Config): ConfigError {
   const file = path.join(home, 'machine.pem');
-  if (taken instanceof MachineRemoved)
+  if (refusedClaim instanceof MachineRemoved)
     return new ConfigError(
-      `${taken.message} Delete ${file} if it may join again: the next start makes a new certificate.`,
-      { cause: taken },
+      `${refusedClaim.message} Delete ${file} if it may join again: the next start makes a new certificate.`,
+      { cause: refusedClaim },
     );
-  if (taken instanceof CertificateTaken)
+  if (refusedClaim instanceof CertificateTaken)
     return new ConfigError(
-      `${taken.message} Delete ${file} if this home is a copy of that machine's: the next start makes a new certificate.`,
-      { cause: taken },
+      `${refusedClaim.message} Delete ${file} if this home is a copy of that machine's: the next start makes a new certificate.`,
+      { cause: refusedClaim },
     );
-  if (taken instanceof PlatformRestoring)
-    return new ConfigError(`${taken.message} Run \`pie restore FILE --force\` again if it broke off.`, {
-      cause: taken,
+  if (refusedClaim instanceof PlatformRestoring)
+    return new ConfigError(`${refusedClaim.message} Run \`pie restore FILE --force\` again if it broke off.`, {
+      cause: refusedClaim,
     });
-  if (taken instanceof RolesRefused)
+  if (refusedClaim instanceof RolesRefused)
     return new ConfigError(
-      `${taken.message} Change roles below [machine] in pie.toml, or remove the machine and join again with a token for these roles.`,
-      { cause: taken },
+      `${refusedClaim.message} Change roles below [machine] in pie.toml, or remove the machine and join again with a token for these roles.`,
+      { cause: refusedClaim },
     );
   return new ConfigError(
-    `${taken.message} Machines that share a Redis need different names: set PIE_MACHINE, or name below [machine] in pie.toml.`,
-    { cause: taken },
+    `${refusedClaim.message} Machines that share a Redis need different names: set PIE_MACHINE, or name below [machine] in pie.toml.`,
+    { cause: refusedClaim },
   );
 }
 

@@ -52,9 +52,9 @@ function checkCards(models: readonly ModelEntry[]): void {
 const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, pages: DEFAULT_PAGES }));
 
 /** The causal models of the `[[model]]` entries; without entries, the model that the environment names, or the defaults. @throws ConfigError */
-export function modelEntries(written: readonly Written[] | undefined, env: ModelEnvironment): ModelEntry[] {
+export function modelEntries(writtenEntries: readonly Written[] | undefined, env: ModelEnvironment): ModelEntry[] {
   const entries =
-    written?.filter((entry) => entry.kind === 'causal') ??
+    writtenEntries?.filter((entry) => entry.kind === 'causal') ??
     (env.PIE_MODEL === undefined ? DEFAULT_MODELS : [{ name: env.PIE_MODEL }]).map((entry) =>
       causalSchema.parse(entry),
     );
@@ -105,15 +105,16 @@ export function modelEntries(written: readonly Written[] | undefined, env: Model
 
 /** The encoders of the `[[model]]` entries; `models` are those of {@link modelEntries}. @throws ConfigError */
 export function encoderEntries(
-  written: readonly Written[] | undefined,
+  writtenEntries: readonly Written[] | undefined,
   env: ModelEnvironment,
   models: readonly ModelEntry[],
 ): EncoderEntry[] {
-  const entries = written?.filter((entry) => entry.kind !== 'causal') ?? [];
-  const taken = new Set(models.flatMap(({ name, aliases = [] }) => [name, ...aliases]));
+  const entries = writtenEntries?.filter((entry) => entry.kind !== 'causal') ?? [];
+  const takenNames = new Set(models.flatMap(({ name, aliases = [] }) => [name, ...aliases]));
   for (const { name } of entries) {
-    if (taken.has(name)) throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
-    taken.add(name);
+    if (takenNames.has(name))
+      throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
+    takenNames.add(name);
   }
   return entries.map(({ name, kind, source, threads, pace }) => ({
     name,

@@ -215,9 +215,9 @@ export const causalSchema = z
     if (entry.pages === 0 && entry.backend !== 'cuda')
       context.addIssue({ code: 'custom', path: ['pages'], message: 'must be at least 1; only cuda counts what fits' });
     for (const [key, policies] of Object.entries(POLICY_SETTINGS)) {
-      const given = entry[key as keyof typeof POLICY_SETTINGS] !== undefined;
-      if (given === policies.includes(entry.batch_policy)) continue;
-      const message = given ? `has no effect with ${entry.batch_policy}` : `is required with ${entry.batch_policy}`;
+      const isGiven = entry[key as keyof typeof POLICY_SETTINGS] !== undefined;
+      if (isGiven === policies.includes(entry.batch_policy)) continue;
+      const message = isGiven ? `has no effect with ${entry.batch_policy}` : `is required with ${entry.batch_policy}`;
       context.addIssue({ code: 'custom', path: [key], message });
     }
   });

@@ -60,11 +60,11 @@ async function main(): Promise<number> {
   assertRestored(config);
   const releaseHome = claimHome(config);
   const stopping = new AbortController();
-  const stopped = new Promise<void>((resolve) => stopping.signal.addEventListener('abort', () => resolve()));
+  const whenStopped = new Promise<void>((resolve) => stopping.signal.addEventListener('abort', () => resolve()));
   listenForSignals(stopping, say);
   let code = 0;
   // A service manager that sends SIGTERM takes every exit code but 0 for a failure.
-  const early = () => code || (stopping.signal.reason === 'SIGINT' ? 130 : 0);
+  const earlyExitCode = () => code || (stopping.signal.reason === 'SIGINT' ? 130 : 0);
   let releaseMachine: (() => Promise<void>) | null = null;
   const mark = new ServingMark(config);
   const supervisor = new Supervisor({
@@ -79,10 +79,10 @@ async function main(): Promise<number> {
     // Otherwise the gateway would keep dying.
     if (serves('gateway')) await assertPortFree(config);
     const start = async (children: readonly ChildSpec[]) => {
-      await Promise.race([supervisor.start(children), stopped]);
+      await Promise.race([supervisor.start(children), whenStopped]);
       return !stopping.signal.aborted;
     };
-    if (config.redis.kind === 'private' && !(await start([privateRedis(config, config.redis)]))) return early();
+    if (config.redis.kind === 'private' && !(await start([privateRedis(config, config.redis)]))) return earlyExitCode();
     releaseMachine = await claimMachine(config, {
       onTaken: (error) => {
         console.error(`\n${error.message}\nThis machine stops.`);
@@ -91,7 +91,7 @@ async function main(): Promise<number> {
       },
       signal: stopping.signal,
     });
-    if (releaseMachine === null) return early();
+    if (releaseMachine === null) return earlyExitCode();
     // A runtime reads the tokenizers of the models and encoders.
     const models = serves('runtime') || serves('gpu-host') ? [...config.models, ...config.encoders] : [];
     for (const [kind, entries] of Map.groupBy(models, (entry) => ('kind' in entry ? entry.kind : undefined))) {
@@ -101,16 +101,16 @@ async function main(): Promise<number> {
         ['gpu-host/models/main.ts', 'pull', ...sources, ...(kind === undefined ? [] : ['--kind', kind])],
         { output: flags.json ? 'progress' : 'inherit', signal: stopping.signal },
       );
-      if (stopping.signal.aborted) return early();
+      if (stopping.signal.aborted) return earlyExitCode();
       if (pulled !== 0) throw new ConfigError('A model could not be pulled; the output above says which one, and why.');
     }
-    const wanted = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
+    const requested = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
     const isWhole = serves('gateway') && serves('runtime');
-    const first = isWhole ? (wanted ?? firstFunctions(config)) : [];
-    const areDeployed = noteAwaited(config, first);
-    if (!(await start(machineProcesses(config)))) return early();
-    const isUpgraded = await deployBundled(config, first, stopping.signal);
+    const deployedFirst = isWhole ? (requested ?? firstFunctions(config)) : [];
+    const areDeployed = noteAwaited(config, deployedFirst);
+    if (!(await start(machineProcesses(config)))) return earlyExitCode();
+    const isUpgraded = await deployBundled(config, deployedFirst, stopping.signal);
     if (!stopping.signal.aborted) areDeployed();
     const story = isWhole && !flags['no-story'] && !flags.json && !stopping.signal.aborted;
     if (story) await streamStory(config, stopping.signal, say);
@@ -126,12 +126,12 @@ async function main(): Promise<number> {
     });
     const tookMs = performance.now() - startedAt;
     if (!stopping.signal.aborted) say(serves('gateway') ? welcome(config, url, tookMs) : joined(config, tookMs));
-    const all = serves('gateway') ? (wanted ?? bundledFunctions(config)) : [];
-    const rest = all.filter((name) => !isUpgraded || !first.includes(name));
-    const deploying = deployRest(config, rest, stopping.signal, say);
-    const compiled = process.env.NODE_COMPILE_CACHE;
-    const forgetting = compiled ? forgetCompiledCode(compiled, Date.now(), stopping.signal) : undefined;
-    await stopped;
+    const allFunctions = serves('gateway') ? (requested ?? bundledFunctions(config)) : [];
+    const deployedLater = allFunctions.filter((name) => !isUpgraded || !deployedFirst.includes(name));
+    const deploying = deployRest(config, deployedLater, stopping.signal, say);
+    const compiledFolder = process.env.NODE_COMPILE_CACHE;
+    const forgetting = compiledFolder ? forgetCompiledCode(compiledFolder, Date.now(), stopping.signal) : undefined;
+    await whenStopped;
     await Promise.all([deploying, forgetting]);
     return code;
   } finally {

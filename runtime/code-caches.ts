@@ -24,10 +24,12 @@ export interface CompiledCode {
  * @param signal ends the runs
  */
 export function withCompiledCode(layers: Layers, signal: AbortSignal, onError: (error: unknown) => void): CompiledCode {
-  const own = process.env.NODE_COMPILE_CACHE;
+  const compileCache = process.env.NODE_COMPILE_CACHE;
   const fills: Promise<void>[] = [];
   const withCode = (name: string, code: ProgramCode): Layers => {
-    const cache = own ? openCodeCache({ folder: join(own, name), code, layers, signal, onError }) : null;
+    const cache = compileCache
+      ? openCodeCache({ folder: join(compileCache, name), code, layers, signal, onError })
+      : null;
     if (cache === null) return layers;
     fills.push(cache.filled);
     return { ...layers, codeCache: cache.directory };

@@ -25,48 +25,48 @@ interface Named {
 /** The GPU hosts that a runtime uses: those of its own configuration, and those that other machines have registered. */
 export class GpuHostRegistry {
   readonly #machines: Machines;
-  readonly #own: Own;
+  readonly #ownConfig: Own;
   readonly #security: LinkSecurity | undefined;
   #directories: ReadonlyMap<string, string> | undefined;
 
   /** @param security for links to GPU hosts with network addresses */
-  constructor(machines: Machines, own: Own, security?: LinkSecurity) {
+  constructor(machines: Machines, ownConfig: Own, security?: LinkSecurity) {
     this.#machines = machines;
-    this.#own = own;
+    this.#ownConfig = ownConfig;
     this.#security = security;
   }
 
   async hosts(): Promise<GpuHostAddress[]> {
-    const { gpuHosts, machine } = this.#own;
+    const { gpuHosts, machine } = this.#ownConfig;
     const securityOf = (owner: string) => this.#security && toMachine(this.#security, owner);
     const hosts = gpuHosts.map(
       ({ name, address }): GpuHostAddress => ({ name, address, security: securityOf(machine.name) }),
     );
-    const known = new Set(hosts.map(({ name }) => name));
-    const others = (await this.#machines.gpuHosts(machine.name)).filter(({ name }) => !known.has(name));
-    if (others.length === 0) return hosts;
+    const knownNames = new Set(hosts.map(({ name }) => name));
+    const otherHosts = (await this.#machines.gpuHosts(machine.name)).filter(({ name }) => !knownNames.has(name));
+    if (otherHosts.length === 0) return hosts;
     this.#directories ??= await this.#localModels();
     const directories = this.#directories;
     return [
       ...hosts,
-      ...others.map(({ name, address, alive, machine: owner }) => ({
+      ...otherHosts.map(({ name, address, alive, machine: owner }) => ({
         ...{ name, address, alive, directories, security: securityOf(owner) },
       })),
     ];
   }
 
-  /** Calls `changed` with the hosts now, and after every change of the registry. Resolves to a function that ends these calls. */
+  /** Calls `onHostsChange` with the hosts now, and after every change of the registry. Resolves to a function that ends these calls. */
   async follow(
-    changed: (hosts: readonly GpuHostAddress[]) => void,
+    onHostsChange: (hosts: readonly GpuHostAddress[]) => void,
     onError: (error: unknown) => void,
   ): Promise<() => void> {
-    const reading = retrying(async () => changed(await this.hosts()), onError);
+    const reading = retrying(async () => onHostsChange(await this.hosts()), onError);
     const stop = await this.#machines.onChange(reading.run);
     reading.run();
     // The entry of a dead machine ends without a notice.
-    const looking = setInterval(reading.run, LOOK_EVERY_MS).unref();
+    const lookTimer = setInterval(reading.run, LOOK_EVERY_MS).unref();
     return () => {
-      clearInterval(looking);
+      clearInterval(lookTimer);
       stop();
       reading.stop();
     };
@@ -74,7 +74,7 @@ export class GpuHostRegistry {
 
   /** Directories of this machine's copies of the models and encoders: another machine's directories are not here. */
   async #localModels(): Promise<ReadonlyMap<string, string>> {
-    const { models, encoders } = this.#own;
+    const { models, encoders } = this.#ownConfig;
     const pulled = [...models, ...encoders].map(
       async ({ name, source, kind }) => [name, (await pullModel(source, kind ? { kind } : {})).directory] as const,
     );

@@ -7,8 +7,8 @@ try {
   await runProcess();
 } catch (error) {
   // These are for the operator, who needs no stack trace.
-  const isSaid = error instanceof Error && ['IsolationError', 'SharedDirectoryError'].includes(error.name);
-  const said = error instanceof Error ? (isSaid ? error.message : error.stack) : error;
-  console.error('runtime:', said);
+  const isForOperator = error instanceof Error && ['IsolationError', 'SharedDirectoryError'].includes(error.name);
+  const message = error instanceof Error ? (isForOperator ? error.message : error.stack) : error;
+  console.error('runtime:', message);
   process.exit(1);
 }

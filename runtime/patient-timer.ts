@@ -12,14 +12,14 @@ const AGAIN = 3;
 export function patientTimer(ms: number, callback: () => void): () => void {
   let timer: NodeJS.Timeout | undefined;
   let immediate: NodeJS.Immediate | undefined;
-  const set = (again: number) => {
-    const due = performance.now() + ms;
+  const start = (retries: number) => {
+    const dueMs = performance.now() + ms;
     timer = setTimeout(() => {
-      if (again > 0 && performance.now() - due > LATE_MS) set(again - 1);
+      if (retries > 0 && performance.now() - dueMs > LATE_MS) start(retries - 1);
       else immediate = setImmediate(callback);
     }, ms);
   };
-  set(AGAIN);
+  start(AGAIN);
   return () => {
     clearTimeout(timer);
     clearImmediate(immediate);

@@ -57,10 +57,10 @@ export function enterPermissions(): void {
 function ownCompileCache(): string | null {
   const shared = process.env[COMPILE_CACHE];
   if (!shared) return null;
-  const own = path.join(shared, 'runtime');
+  const runtimeCache = path.join(shared, 'runtime');
   try {
-    mkdirSync(own, { recursive: true });
-    return own;
+    mkdirSync(runtimeCache, { recursive: true });
+    return runtimeCache;
   } catch {
     // Node also does without a cache that it cannot write.
     return null;

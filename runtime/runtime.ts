@@ -66,7 +66,7 @@ export interface RuntimeOptions {
   readonly sharesWork?: boolean;
   readonly gpuHosts: readonly GpuHostAddress[];
   /** Calls back with the GPU hosts whenever they may have changed. Resolves to a function that ends these calls. */
-  readonly followGpuHosts?: (changed: (hosts: readonly GpuHostAddress[]) => void) => Promise<() => void>;
+  readonly followGpuHosts?: (onHostsChange: (hosts: readonly GpuHostAddress[]) => void) => Promise<() => void>;
   /** Selects the GPU host of an invocation when several have a model; `tenant` by default, so that a tenant's saved contexts are found. */
   readonly spread?: Spread;
   readonly artifactsDirectory: string;
@@ -227,8 +227,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       functionOf: async (parent, name, reference) => {
         const found = await scheduler.functions.resolve(parent.tenant, name, reference);
         // A running invocation may launch its own function even after that was removed.
-        const own = name === parent.function && (reference ?? parent.version) === parent.version;
-        return found ?? (own ? launcher.function(parent.tenant, parent.function, parent.version) : null);
+        const isOwn = name === parent.function && (reference ?? parent.version) === parent.version;
+        return found ?? (isOwn ? launcher.function(parent.tenant, parent.function, parent.version) : null);
       },
       texts,
       clock: scheduler.store.clock,

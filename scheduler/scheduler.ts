@@ -142,14 +142,14 @@ export class Scheduler {
   readonly #vital: Vital;
   readonly #connections: readonly Redis[];
 
-  constructor(given: SchedulerOptions) {
-    const platformClock = given.clock === undefined ? new PlatformClock() : undefined;
-    const options = platformClock === undefined ? given : { ...given, clock: platformClock.now };
+  constructor(givenOptions: SchedulerOptions) {
+    const platformClock = givenOptions.clock === undefined ? new PlatformClock() : undefined;
+    const options = platformClock === undefined ? givenOptions : { ...givenOptions, clock: platformClock.now };
     const commands = options.connect();
     const subscriber = options.connect();
     // Calls that use a connection report its errors.
     for (const connection of [commands, subscriber]) connection.on('error', () => undefined);
-    if (platformClock) commands.on('ready', () => void hear(commands, platformClock));
+    if (platformClock) commands.on('ready', () => void readRedisTime(commands, platformClock));
     const store = new Store(commands, options);
     const channels = new Channels(subscriber);
     const retention = { ...DEFAULT_RETENTION, ...options.retention };
@@ -297,11 +297,11 @@ export class Scheduler {
 }
 
 /** Reads the time of Redis whenever a connection begins, so that a process never starts with a wrong clock of its own. */
-async function hear(redis: Redis, clock: PlatformClock): Promise<void> {
-  const askedAt = clock.asks();
+async function readRedisTime(redis: Redis, clock: PlatformClock): Promise<void> {
+  const askedAt = clock.steadyTime();
   try {
     const [seconds, microseconds] = await redis.time();
-    clock.heard(Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000), askedAt);
+    clock.adjust(Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000), askedAt);
   } catch {
     // The connection has ended; the next one asks again, as do the reaper's rounds.
   }

@@ -21,11 +21,11 @@ const BUILD_PROGRAM = 'runtime/build/main.ts';
 /** Longest build, on a busy machine; a usual one takes two seconds. */
 const BUILD_TIMEOUT_MS = 300_000;
 
-/** Builds the component of `entry` into the file `out`. Throws {@link Failure} with the compiler's messages. */
-export async function buildComponent(entry: string, out: string): Promise<Built> {
+/** Builds the component of `entry` into the file `outFile`. Throws {@link Failure} with the compiler's messages. */
+export async function buildComponent(entry: string, outFile: string): Promise<Built> {
   const startedAt = performance.now();
   const store = componentCache();
-  const args = ['component', entry, out, '--store', store, '--json'];
+  const args = ['component', entry, outFile, '--store', store, '--json'];
   const outcome = await runProgram(BUILD_PROGRAM, args, 'read', BUILD_TIMEOUT_MS);
   const report = lastJson(outcome.stdout);
   if (outcome.code !== 0) throw buildFailure(outcome, report, path.dirname(entry));
@@ -39,13 +39,13 @@ export async function buildComponent(entry: string, out: string): Promise<Built>
   };
 }
 
-/** Draws the workflow of `entry` for the input in a file, before and after the passes, into the SVG file `out`. Throws {@link Failure}. */
+/** Draws the workflow of `entry` for the input in a file, before and after the passes, into the SVG file `outFile`. Throws {@link Failure}. */
 export async function drawGraph(
   entry: string,
-  out: string,
+  outFile: string,
   inputFile: string,
 ): Promise<{ before: string; after: string }> {
-  const args = ['graph', entry, out, '--input', inputFile, '--json'];
+  const args = ['graph', entry, outFile, '--input', inputFile, '--json'];
   const outcome = await runProgram(BUILD_PROGRAM, args, 'read', BUILD_TIMEOUT_MS);
   const report = lastJson(outcome.stdout);
   if (outcome.code !== 0) throw buildFailure(outcome, report, path.dirname(entry));
@@ -57,14 +57,14 @@ function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>, 
     return new Failure('Interrupted.', { exitCode: EXIT.interrupted, code: 'interrupted' });
   const diagnostics = Array.isArray(report.diagnostics) ? (report.diagnostics as Diagnostic[]) : [];
   // The compiler's paths are relative to the project; make them relative to the working directory.
-  const shown = (file: string) => path.relative(process.cwd(), path.resolve(project, file));
-  const first = diagnostics[0]?.file ?? '';
-  const message = stringOf(report.message)?.replace(`: ${first}:`, `: ${shown(first)}:`);
+  const shownPath = (file: string) => path.relative(process.cwd(), path.resolve(project, file));
+  const firstFile = diagnostics[0]?.file ?? '';
+  const message = stringOf(report.message)?.replace(`: ${firstFile}:`, `: ${shownPath(firstFile)}:`);
   return new Failure(message ?? (outcome.stderr.trim() || 'The build failed and gave no reason.'), {
     exitCode: EXIT.refused,
     code: stringOf(report.code) ?? 'build-failed',
     advice: stringOf(report.hint) ?? 'Correct the source, then try again.',
-    diagnostics: diagnostics.map((fault) => (fault.file === '' ? fault : { ...fault, file: shown(fault.file) })),
+    diagnostics: diagnostics.map((fault) => (fault.file === '' ? fault : { ...fault, file: shownPath(fault.file) })),
   });
 }
 

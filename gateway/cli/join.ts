@@ -48,26 +48,26 @@ export interface Joined {
   readonly home: string;
 }
 
-const answer = z.object({
+const answerSchema = z.object({
   redis: z.object({ url: z.string(), ca: z.string().optional() }),
   masterKey: z.string().nullable(),
   settings: z.record(z.string(), z.unknown()),
 });
 
-type RedisAccess = z.output<typeof answer>['redis'];
+type RedisAccess = z.output<typeof answerSchema>['redis'];
 
 /** Joins a platform, and writes the home of this machine. A refusal leaves nothing behind. Throws {@link Failure}. */
-export async function joinPlatform(asked: JoinRequest, signal: AbortSignal): Promise<Joined> {
-  const request = { ...optionsOf(asked.environment ?? process.env), ...asked };
+export async function joinPlatform(givenRequest: JoinRequest, signal: AbortSignal): Promise<Joined> {
+  const request = { ...optionsOf(givenRequest.environment ?? process.env), ...givenRequest };
   const { home } = request;
   const token = parseJoinToken(request.token);
   if (token === null)
     throw new Failure('This is not a join token.', {
       advice: 'Copy the whole token that `pie machines token` prints: it begins with pie-join.',
     });
-  const owned = OWNED.find((name) => existsSync(path.join(home, name)));
-  if (owned !== undefined)
-    throw new Failure(`${home} is already the home of a machine: it contains ${owned}.`, {
+  const ownedFile = OWNED.find((name) => existsSync(path.join(home, name)));
+  if (ownedFile !== undefined)
+    throw new Failure(`${home} is already the home of a machine: it contains ${ownedFile}.`, {
       advice: 'Set PIE_HOME to a new folder, or start the machine with `pie up`.',
     });
   const gateway = gatewayUrl(request.url);
@@ -76,12 +76,12 @@ export async function joinPlatform(asked: JoinRequest, signal: AbortSignal): Pro
   const versions = request.versions ?? JOIN_VERSIONS;
   const version = await agreedVersion(gateway, versions, signal);
   const certificate = await newCertificate(name, Date.now());
-  const joining = { machine: name, roles, certificate: certificate.fingerprint };
-  const sealed = sealJoin(token.key, { direction: 'request', version }, joining, versions.newest);
+  const joinBody = { machine: name, roles, certificate: certificate.fingerprint };
+  const sealed = sealJoin(token.key, { direction: 'request', version }, joinBody, versions.newest);
   // A gateway that states no versions refuses an unknown field `version`.
   const body = { ...(version !== SILENT_JOIN_VERSION && { version }), token: token.id, sealed };
-  const opened = openJoin(token.key, { direction: 'answer', version }, await exchange(gateway, body, signal));
-  const parsed = answer.safeParse(opened);
+  const decrypted = openJoin(token.key, { direction: 'answer', version }, await exchange(gateway, body, signal));
+  const parsed = answerSchema.safeParse(decrypted);
   if (!parsed.success)
     throw new Failure(`The server at ${gateway.href} does not know the token.`, {
       exitCode: EXIT.refused,
@@ -142,8 +142,8 @@ function gatewayUrl(text: string): URL {
 
 /** The machine's name, roles and address, checked as those of a pie.toml. */
 function settingsOf(request: JoinRequest, address: string): MachineSettings {
-  const given = { PIE_MACHINE: request.name, PIE_ROLES: request.role, PIE_ADDRESS: address };
-  const parsed = z.object(machineEnvironment).safeParse(given);
+  const machineVariables = { PIE_MACHINE: request.name, PIE_ROLES: request.role, PIE_ADDRESS: address };
+  const parsed = z.object(machineEnvironment).safeParse(machineVariables);
   if (parsed.success) return machineSettings({}, parsed.data);
   const issue = parsed.error.issues[0];
   const variable = String(issue?.path[0]);
@@ -168,24 +168,24 @@ async function ownAddress(gateway: URL): Promise<string> {
 }
 
 /** The version of the exchange that this side and the gateway speak. */
-async function agreedVersion(gateway: URL, own: Versions, signal: AbortSignal): Promise<number> {
+async function agreedVersion(gateway: URL, ownVersions: Versions, signal: AbortSignal): Promise<number> {
   const { response, text } = await ask(gateway, { method: 'GET' }, signal);
   // Gateways that state no versions have no GET route there.
   const isSilent = response.status === 404 || response.status === 405;
   if (!response.ok && !isSilent) throw await errorFromResponse(response, text);
-  const stated = (jsonOf(text) as { versions?: unknown } | null)?.versions ?? null;
-  const theirs = statedVersions(isSilent ? undefined : stated, SILENT_JOIN_VERSION);
-  if (theirs === null)
+  const rawVersions = (jsonOf(text) as { versions?: unknown } | null)?.versions ?? null;
+  const gatewayVersions = statedVersions(isSilent ? undefined : rawVersions, SILENT_JOIN_VERSION);
+  if (gatewayVersions === null)
     throw new Failure(`The server at ${gateway.href} is not a Pie gateway.`, {
       exitCode: EXIT.refused,
       code: 'bad-response',
       advice: 'Check the address.',
     });
-  const version = commonVersion(own, theirs);
+  const version = commonVersion(ownVersions, gatewayVersions);
   if (version !== null) return version;
   const sides = [
-    { name: 'joining machine', versions: own },
-    { name: 'gateway', versions: theirs },
+    { name: 'joining machine', versions: ownVersions },
+    { name: 'gateway', versions: gatewayVersions },
   ] as const;
   throw new Failure(versionRefusal('join exchange', ...sides), { exitCode: EXIT.refused, code: 'conflict' });
 }
@@ -264,9 +264,9 @@ async function refusalOf({ url, ca }: RedisAccess): Promise<{ readonly why: stri
   }
 }
 
-function unreachable(where: string, cause: unknown): Failure {
+function unreachable(gatewayAddress: string, cause: unknown): Failure {
   const reason = cause instanceof Error && cause.cause instanceof Error ? cause.cause : cause;
-  return new Failure(`The gateway at ${where} cannot be reached.`, {
+  return new Failure(`The gateway at ${gatewayAddress} cannot be reached.`, {
     exitCode: EXIT.unreachable,
     code: 'connection-failed',
     why: reason instanceof Error ? reason.message : String(reason),

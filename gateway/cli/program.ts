@@ -44,22 +44,22 @@ export function parse(commands: readonly Command[], version: string, argv: reado
   for (const command of commands) {
     const words = command.name.split(' ');
     const parent = words.length === 1 ? root : groupOf(words[0] ?? '');
-    const sub = configure(parent.command(words.at(-1) ?? '', { isDefault: command.byDefault === true }))
+    const subcommand = configure(parent.command(words.at(-1) ?? '', { isDefault: command.byDefault === true }))
       .summary(command.summary)
       .description(command.description ?? `${command.summary}.`);
     for (const argument of command.arguments ?? []) {
       const name = `${argument.name}${argument.rest === true ? '...' : ''}`;
-      sub.argument(argument.required ? `<${name}>` : `[${name}]`, argument.help);
+      subcommand.argument(argument.required ? `<${name}>` : `[${name}]`, argument.help);
     }
-    for (const option of command.options ?? []) sub.addOption(optionOf(option));
-    if (command.passThrough === true) sub.allowUnknownOption().helpOption(false);
-    else sub.option('--json', 'print JSON for programs instead of text for people');
-    sub.addHelpText(
+    for (const option of command.options ?? []) subcommand.addOption(optionOf(option));
+    if (command.passThrough === true) subcommand.allowUnknownOption().helpOption(false);
+    else subcommand.option('--json', 'print JSON for programs instead of text for people');
+    subcommand.addHelpText(
       'after',
       `\nExamples:\n${command.examples.map(({ line, does }) => `  ${line}\n      ${does}`).join('\n')}`,
     );
-    sub.action(() => {
-      parsed = { command, args: sub.args, options: sub.opts() };
+    subcommand.action(() => {
+      parsed = { command, args: subcommand.args, options: subcommand.opts() };
     });
   }
 
@@ -102,23 +102,23 @@ export function parse(commands: readonly Command[], version: string, argv: reado
 }
 
 function optionOf(option: Option): CommanderOption {
-  const made = new CommanderOption(option.flags, option.help);
-  if (option.choices) made.choices([...option.choices]);
+  const commanderOption = new CommanderOption(option.flags, option.help);
+  if (option.choices) commanderOption.choices([...option.choices]);
   const { parse } = option;
   if (option.repeat === true) {
-    made.argParser((value: string, before: string[] | undefined) => [...(before ?? []), value]);
-  } else if (made.required || made.optional) {
-    const chosen = made.parseArg;
-    made.argParser((value: string, before: unknown) => {
+    commanderOption.argParser((value: string, before: string[] | undefined) => [...(before ?? []), value]);
+  } else if (commanderOption.required || commanderOption.optional) {
+    const choiceParser = commanderOption.parseArg;
+    commanderOption.argParser((value: string, before: unknown) => {
       if (before !== undefined) throw new InvalidArgumentError('It was given before: give it once.');
-      if (chosen) return chosen(value, before);
-      return parse ? parsed(parse, value) : value;
+      if (choiceParser) return choiceParser(value, before);
+      return parse ? parsedValue(parse, value) : value;
     });
   }
-  return made;
+  return commanderOption;
 }
 
-function parsed(parse: NonNullable<Option['parse']>, value: string): unknown {
+function parsedValue(parse: NonNullable<Option['parse']>, value: string): unknown {
   try {
     return parse(value);
   } catch (error) {
@@ -137,15 +137,18 @@ function knownWords(commands: readonly Command[], argv: readonly string[]): stri
 }
 
 function usageFailure(complaint: string, commands: readonly Command[], argv: readonly string[]): Failure {
-  const [what = '', ...more] = complaint
+  const [firstLine = '', ...moreLines] = complaint
     .trim()
     .replace(/^error: /, '')
     // Hide surplus arguments: they may be secrets.
     .replace(/( but got \d+): .*/s, '$1.')
     .split('\n');
-  const known = knownWords(commands, argv);
-  const suggestion = more.join(' ').replace(/^\(|\)$/g, '');
-  return new Failure(`${what.charAt(0).toUpperCase()}${what.slice(1)}${/[.?!]$/.test(what) ? '' : '.'}`, {
-    advice: `${suggestion} See \`pie ${[...known, '--help'].join(' ')}\`.`.trim(),
-  });
+  const commandWords = knownWords(commands, argv);
+  const suggestion = moreLines.join(' ').replace(/^\(|\)$/g, '');
+  return new Failure(
+    `${firstLine.charAt(0).toUpperCase()}${firstLine.slice(1)}${/[.?!]$/.test(firstLine) ? '' : '.'}`,
+    {
+      advice: `${suggestion} See \`pie ${[...commandWords, '--help'].join(' ')}\`.`.trim(),
+    },
+  );
 }

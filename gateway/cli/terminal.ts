@@ -24,7 +24,7 @@ const SPINNER_MS = 80;
  */
 export class Terminal {
   readonly json: boolean;
-  #silent = false;
+  #isSilent = false;
   readonly #out: NodeJS.WriteStream;
   readonly #err: NodeJS.WriteStream;
 
@@ -41,12 +41,12 @@ export class Terminal {
 
   /** A line of the result. */
   print(line: string): void {
-    this.#printStyled(shown(line, this.#out));
+    this.#printStyled(displayText(line, this.#out));
   }
 
   /** A part of the result, unchanged. Resolves when there is room for more. */
   async write(text: string | Uint8Array): Promise<void> {
-    if (this.json || this.#silent) return;
+    if (this.json || this.#isSilent) return;
     if (!this.#out.write(text)) {
       await new Promise<void>((resolve) => {
         const end = () => {
@@ -60,32 +60,32 @@ export class Terminal {
 
   /** The result as JSON, on one line. */
   value(value: unknown): void {
-    if (this.json && !this.#silent) this.#out.write(`${jsonLine(value, this.#out)}\n`);
+    if (this.json && !this.#isSilent) this.#out.write(`${jsonLine(value, this.#out)}\n`);
   }
 
   /** Suppresses further output, because the reader has left. */
   silence(): void {
-    this.#silent = true;
+    this.#isSilent = true;
   }
 
   /** A remark outside the result. */
   note(line: string): void {
-    if (!this.json && !this.#silent) this.#err.write(`${this.#style(2, shown(line, this.#err))}\n`);
+    if (!this.json && !this.#isSilent) this.#err.write(`${this.#style(2, displayText(line, this.#err))}\n`);
   }
 
   /** A remark about the result, at its place in it. Goes to standard error, and to standard output too when only that is a terminal. */
   remark(line: string): void {
-    if (this.#out.isTTY && !this.#err.isTTY) this.#printStyled(this.#style(2, shown(line, this.#out), this.#out));
+    if (this.#out.isTTY && !this.#err.isTTY) this.#printStyled(this.#style(2, displayText(line, this.#out), this.#out));
     this.note(line);
   }
 
   /** Rows in columns, below a heading. Without rows, `empty`. A cell stays on the line of its row. */
-  table(heading: readonly string[], given: readonly (readonly string[])[], empty: string): void {
-    if (given.length === 0) {
+  table(heading: readonly string[], rawRows: readonly (readonly string[])[], empty: string): void {
+    if (rawRows.length === 0) {
       this.note(empty);
       return;
     }
-    const rows = given.map((row) => row.map((cell) => shown(cell.replace(LINE_ENDS, ' '), this.#out)));
+    const rows = rawRows.map((row) => row.map((cell) => displayText(cell.replace(LINE_ENDS, ' '), this.#out)));
     const widths = heading.map((title, column) =>
       Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
     );
@@ -109,9 +109,9 @@ export class Terminal {
         clear: () => undefined,
       };
     }
-    let current = text;
+    let currentText = text;
     let frame = 0;
-    const draw = () => this.#err.write(`\r\x1b[K${SPINNER[frame++ % SPINNER.length]} ${current} …`);
+    const draw = () => this.#err.write(`\r\x1b[K${SPINNER[frame++ % SPINNER.length]} ${currentText} …`);
     draw();
     const timer = setInterval(draw, SPINNER_MS);
     const end = (line: string) => {
@@ -120,7 +120,7 @@ export class Terminal {
     };
     return {
       update: (next) => {
-        current = next;
+        currentText = next;
       },
       done: (last) => end(`${this.#style(32, '✓')} ${last}\n`),
       clear: () => end(''),
@@ -132,7 +132,7 @@ export class Terminal {
     this.#failure(failure);
     const { exitCode, cause } = failure;
     if (exitCode === EXIT.internal && cause instanceof Error)
-      this.#err.write(`${shown(cause.stack ?? '', this.#err)}\n`);
+      this.#err.write(`${displayText(cause.stack ?? '', this.#err)}\n`);
   }
 
   #failure(failure: Failure): void {
@@ -159,12 +159,12 @@ export class Terminal {
       failure.invocation && `invocation ${failure.invocation}`,
       failure.requestId && `request ${failure.requestId}`,
     ];
-    const last = this.#style(2, `  (${marks.filter(Boolean).join(', ')})`);
-    this.#err.write(`${this.#style(31, 'error:')} ${shown(lines.join('\n'), this.#err)}\n${last}\n`);
+    const marksLine = this.#style(2, `  (${marks.filter(Boolean).join(', ')})`);
+    this.#err.write(`${this.#style(31, 'error:')} ${displayText(lines.join('\n'), this.#err)}\n${marksLine}\n`);
   }
 
   #printStyled(line: string): void {
-    if (!this.json && !this.#silent) this.#out.write(`${line}\n`);
+    if (!this.json && !this.#isSilent) this.#out.write(`${line}\n`);
   }
 
   /** Colours text on a terminal, unless NO_COLOR is set (https://no-color.org). */
@@ -174,7 +174,7 @@ export class Terminal {
 }
 
 /** The text for a stream: unchanged for a pipe; for a terminal, with a mark in place of each character that a terminal obeys. */
-function shown(text: string, stream: NodeJS.WriteStream): string {
+function displayText(text: string, stream: NodeJS.WriteStream): string {
   return stream.isTTY ? text.replace(OBEYED, '\ufffd') : text;
 }
 

@@ -18,7 +18,7 @@ import {
   invokeForOutcome,
   invokeStream,
   type Outcome,
-  preferring,
+  preferenceHeaders,
 } from './invoking.ts';
 import { followLogs, type LogQuery, readLogs } from './logs.ts';
 import { OperationsClient } from './operations.ts';
@@ -100,7 +100,7 @@ export class PieClient extends FunctionsClient {
     id: string,
     options: CallOptions & { readonly lastEventId?: string | number; readonly cancelOnDisconnect?: boolean } = {},
   ): InvocationStream {
-    const headers = { ...common(options).headers, ...preferring(options) };
+    const headers = { ...common(options).headers, ...preferenceHeaders(options) };
     return new InvocationStream(this.#http, id, null, String(options.lastEventId ?? 0), {
       signal: options.signal,
       headers,

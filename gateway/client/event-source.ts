@@ -13,9 +13,9 @@ const MAX_FRAME_CHARACTERS = 16 * 1024 * 1024;
 
 /** Splits the text of an event stream (WHATWG, `text/event-stream`) into frames, across chunk boundaries. */
 export class FrameParser {
-  #rest = '';
-  /** Characters of `#rest` that are known to hold no line end. */
-  #searched = 0;
+  #pendingText = '';
+  /** Characters of `#pendingText` that are known to hold no line end. */
+  #searchedLength = 0;
   #id = '';
   #hasId = false;
   #event = '';
@@ -25,25 +25,25 @@ export class FrameParser {
   /** Returns the frames that this chunk completes. Throws `RangeError` for a frame past the limit. */
   push(text: string): Frame[] {
     const frames: Frame[] = [];
-    const buffer = this.#rest + text;
-    let from = 0;
-    let search = this.#searched;
+    const buffer = this.#pendingText + text;
+    let lineStart = 0;
+    let searchFrom = this.#searchedLength;
     for (;;) {
-      const end = lineEnd(buffer, search);
+      const end = lineEnd(buffer, searchFrom);
       if (end === null) break;
-      this.#line(buffer.slice(from, end.at), frames);
-      from = end.next;
-      search = from;
+      this.#addLine(buffer.slice(lineStart, end.at), frames);
+      lineStart = end.next;
+      searchFrom = lineStart;
     }
-    this.#rest = buffer.slice(from);
+    this.#pendingText = buffer.slice(lineStart);
     // Scan a final carriage return again.
-    this.#searched = Math.max(0, this.#rest.length - 1);
-    if (this.#rest.length + this.#heldCharacters > MAX_FRAME_CHARACTERS)
+    this.#searchedLength = Math.max(0, this.#pendingText.length - 1);
+    if (this.#pendingText.length + this.#heldCharacters > MAX_FRAME_CHARACTERS)
       throw new RangeError('A frame of the event stream is too long.');
     return frames;
   }
 
-  #line(line: string, frames: Frame[]): void {
+  #addLine(line: string, frames: Frame[]): void {
     if (line === '') {
       if (this.#data.length > 0) {
         frames.push({
@@ -125,7 +125,7 @@ export class FrameStream {
       // Silence counts only while the caller waits: bytes that a slow caller has not asked for are not missing.
       this.#askedAt = performance.now();
       if (this.#timer === undefined) this.#watch(this.#idleTimeoutMs);
-      const chunk = await this.#chunk();
+      const chunk = await this.#readChunk();
       this.#askedAt = null;
       if (chunk === null) return null;
       const frames = this.#parser.push(this.#decoder.decode(chunk, { stream: true }));
@@ -141,7 +141,7 @@ export class FrameStream {
     this.#reader.cancel().catch(() => undefined);
   }
 
-  #chunk(): Promise<Uint8Array | null> {
+  #readChunk(): Promise<Uint8Array | null> {
     return new Promise((resolve, reject) => {
       this.#reject = reject;
       if (this.#failure) reject(this.#failure.error);

@@ -1,4 +1,4 @@
-import { placeOf } from '../app/invocations/event-id.ts';
+import { positionOf } from '../app/invocations/event-id.ts';
 import { errorFromEvent, errorFromResponse, PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';
 import { eventOf, type PieEvent } from './events.ts';
@@ -28,7 +28,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
   readonly #options: StreamOptions;
   #response: Response | null;
   #lastEventId: string;
-  #taken = false;
+  #wasRead = false;
 
   /** @param response an open event stream, or null to open one after `lastEventId`. */
   constructor(http: Http, id: string, response: Response | null, lastEventId: string, options: StreamOptions) {
@@ -45,8 +45,8 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<PieEvent, void, undefined> {
-    if (this.#taken) throw new TypeError('An invocation stream can be read once; open another with `events(id)`.');
-    this.#taken = true;
+    if (this.#wasRead) throw new TypeError('An invocation stream can be read once; open another with `events(id)`.');
+    this.#wasRead = true;
     let brokenSince: number | null = null;
     for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
       let problem: unknown;
@@ -69,7 +69,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
       }
       if (this.#wasSteady(openedAt, problem)) [brokenSince, pauseMs] = [null, 50];
       brokenSince ??= performance.now();
-      if (performance.now() - brokenSince > this.#http.reconnectMs) throw this.#givenUp(problem);
+      if (performance.now() - brokenSince > this.#http.reconnectMs) throw this.#reconnectFailure(problem);
       await pause(pauseMs, this.#options.signal);
     }
   }
@@ -123,7 +123,7 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
     return performance.now() - openedAt - silentMs > STEADY_PART * reconnectMs;
   }
 
-  #givenUp(problem: unknown): PieError {
+  #reconnectFailure(problem: unknown): PieError {
     if (problem instanceof PieError && problem.code !== 'connection-failed') return problem;
     const message = problem instanceof Error ? problem.message : String(problem);
     return new PieError(
@@ -140,6 +140,11 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
 
 /** True for an event of the same epoch with a number that was seen. */
 function isSeen(id: string, lastId: string): boolean {
-  const [event, last] = [placeOf(id), placeOf(lastId)];
-  return event !== null && last !== null && event.epoch === last.epoch && event.seq <= last.seq;
+  const [eventPosition, lastPosition] = [positionOf(id), positionOf(lastId)];
+  return (
+    eventPosition !== null &&
+    lastPosition !== null &&
+    eventPosition.epoch === lastPosition.epoch &&
+    eventPosition.seq <= lastPosition.seq
+  );
 }

@@ -48,11 +48,11 @@ export async function invokeStream(
   input: unknown,
   options: InvokeOptions,
 ): Promise<InvocationStream> {
-  const headers = preferring(options);
+  const headers = preferenceHeaders(options);
   const request = requestOf(input, options, { accept: 'text/event-stream', ...headers });
-  const open = (id: string, response: Response | null) =>
+  const openStream = (id: string, response: Response | null) =>
     new InvocationStream(http, id, response, '0', { signal: options.signal, headers });
-  return attaching(
+  return sendOrAttach(
     http,
     options,
     async () => {
@@ -60,9 +60,9 @@ export async function invokeStream(
       const id = /^\/v1\/invocations\/([^/]+)$/.exec(response.headers.get('content-location') ?? '')?.[1];
       if (id === undefined)
         throw new PieError('bad-response', 'The answer does not name its invocation.', { status: response.status });
-      return open(decodeURIComponent(id), response);
+      return openStream(decodeURIComponent(id), response);
     },
-    async (id) => open(id, null),
+    async (id) => openStream(id, null),
   );
 }
 
@@ -73,9 +73,9 @@ export async function invokeForOutcome(
   input: unknown,
   options: InvokeOptions,
 ): Promise<Outcome> {
-  const headers = preferring(options);
+  const headers = preferenceHeaders(options);
   const request = requestOf(input, options, { accept: 'application/json', ...headers });
-  return attaching(
+  return sendOrAttach(
     http,
     options,
     () => http.json<Outcome>(path, { ...request, patient: true }),
@@ -92,7 +92,7 @@ export async function invokeAsync(
   options: InvokeOptions,
 ): Promise<InvocationState> {
   const request = requestOf(input, options, { prefer: 'respond-async' });
-  return attaching(
+  return sendOrAttach(
     http,
     options,
     () => http.json<InvocationState>(path, request),
@@ -106,7 +106,7 @@ export const debounceHeaders = ({ key, delayMs, maxMs }: NonNullable<InvokeOptio
   ...(maxMs === undefined ? {} : { 'debounce-max': `${Math.round(maxMs)}ms` }),
 });
 
-export function preferring(options: { readonly cancelOnDisconnect?: boolean }): Record<string, string> {
+export function preferenceHeaders(options: { readonly cancelOnDisconnect?: boolean }): Record<string, string> {
   return options.cancelOnDisconnect === true ? { prefer: 'cancel-on-disconnect' } : {};
 }
 
@@ -116,7 +116,7 @@ export function preferring(options: { readonly cancelOnDisconnect?: boolean }): 
  *
  * @param patient true when the answer may come late; see `Http.retrying`
  */
-function attaching<T>(
+function sendOrAttach<T>(
   http: Http,
   options: InvokeOptions,
   send: () => Promise<T>,
@@ -128,8 +128,8 @@ function attaching<T>(
     try {
       return await send();
     } catch (error) {
-      const inFlight = error instanceof PieError && error.code === 'idempotency-in-flight';
-      if (inFlight && mayAttach && error.invocation !== undefined) return attach(error.invocation);
+      const isInFlight = error instanceof PieError && error.code === 'idempotency-in-flight';
+      if (isInFlight && mayAttach && error.invocation !== undefined) return attach(error.invocation);
       mayAttach = true;
       throw error;
     }
@@ -161,11 +161,11 @@ function requestOf(input: unknown, options: InvokeOptions, headers: Record<strin
 
 async function outcomeOf(stream: InvocationStream): Promise<Outcome> {
   const messages: MessageData[] = [];
-  let kept = 0;
+  let keptMessages = 0;
   for await (const event of stream) {
     // A new attempt takes back the messages of the earlier one, unless that ended with a question.
-    if (event.event === 'start') messages.length = kept;
-    else if (event.event === 'question') kept = messages.length;
+    if (event.event === 'start') messages.length = keptMessages;
+    else if (event.event === 'question') keptMessages = messages.length;
     else if (event.event === 'message') messages.push(event.data);
     else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
     else if (event.event === 'result') {

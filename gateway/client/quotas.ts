@@ -49,10 +49,10 @@ export class QuotasClient {
 
   /** The usage as CSV with a header line. */
   async usageCsv(options: UsageOptions = {}): Promise<string> {
-    const { headers, ...rest } = common(options);
-    const csv = { ...rest, headers: { ...headers, accept: 'text/csv' } };
-    const response = await this.#http.request(usagePath(options), csv);
-    return this.#http.text(response, rest.signal);
+    const { headers, ...otherOptions } = common(options);
+    const csvRequest = { ...otherOptions, headers: { ...headers, accept: 'text/csv' } };
+    const response = await this.#http.request(usagePath(options), csvRequest);
+    return this.#http.text(response, otherOptions.signal);
   }
 
   /** Per-minute numbers of a tenant, oldest first, for at most 180 minutes. */
@@ -67,6 +67,6 @@ function usagePath({ tenant, from, to, by, perFunction }: UsageOptions): string 
 }
 
 function withQuery(path: string, values: Readonly<Record<string, string | undefined>>): string {
-  const given = Object.entries(values).filter((entry): entry is [string, string] => entry[1] !== undefined);
-  return given.length === 0 ? path : `${path}?${new URLSearchParams(given)}`;
+  const definedEntries = Object.entries(values).filter((entry): entry is [string, string] => entry[1] !== undefined);
+  return definedEntries.length === 0 ? path : `${path}?${new URLSearchParams(definedEntries)}`;
 }

@@ -54,7 +54,7 @@ export class LocalPlatform implements AsyncDisposable {
     options.signal?.throwIfAborted();
     const supervisor = new Supervisor(options);
     try {
-      return new LocalPlatform(supervisor, await supervisor.serving(options.signal));
+      return new LocalPlatform(supervisor, await supervisor.whenServing(options.signal));
     } catch (error) {
       await supervisor.stop();
       throw error;
@@ -123,7 +123,7 @@ class Supervisor {
     for (const stream of [stdin, stdout, stderr]) (stream as net.Socket | null)?.unref();
   }
 
-  serving(signal: AbortSignal | undefined): Promise<Serving> {
+  whenServing(signal: AbortSignal | undefined): Promise<Serving> {
     return new Promise((resolve, reject) => {
       // Keep this process alive until the start has ended.
       this.#process.ref();
@@ -132,9 +132,9 @@ class Supervisor {
         signal?.removeEventListener('abort', abort);
         this.#onLine = () => undefined;
       };
-      const fail = (why: string) => {
+      const fail = (reason: string) => {
         end();
-        reject(new LocalPlatformError(`The platform did not start: ${why}.\n${this.#said()}`.trim()));
+        reject(new LocalPlatformError(`The platform did not start: ${reason}.\n${this.#outputTail()}`.trim()));
       };
       const abort = () => {
         end();
@@ -161,7 +161,7 @@ class Supervisor {
     this.#process.stdin?.destroy();
   }
 
-  #said(): string {
+  #outputTail(): string {
     return [this.#problem, ...this.#tail].join('\n').trim();
   }
 }

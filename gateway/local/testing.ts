@@ -56,11 +56,11 @@ export class InvocationError extends Error {
   readonly messages: readonly string[];
   readonly logs: Invoked['logs'];
 
-  constructor(code: string, message: string, said: Pick<Invoked, 'messages' | 'logs'>) {
+  constructor(code: string, message: string, transcript: Pick<Invoked, 'messages' | 'logs'>) {
     super(message);
     this.code = code;
-    this.messages = said.messages;
-    this.logs = said.logs;
+    this.messages = transcript.messages;
+    this.logs = transcript.logs;
   }
 }
 
@@ -91,12 +91,12 @@ export class TestPlatform implements AsyncDisposable {
   /** Builds and deploys a folder with a pie.json, a source file or a component. A compile error names its place in the source. */
   async deploy(source: string | URL, options: DeployOptions = {}): Promise<TestInferlet> {
     try {
-      const found = findFunction(typeof source === 'string' ? source : fileURLToPath(source), undefined);
-      const manifest = { ...found.manifest, ...options.manifest };
-      await deployFunction(this.#platform.client, { ...found, manifest });
+      const functionSource = findFunction(typeof source === 'string' ? source : fileURLToPath(source), undefined);
+      const manifest = { ...functionSource.manifest, ...options.manifest };
+      await deployFunction(this.#platform.client, { ...functionSource, manifest });
       return new TestInferlet(this.#platform.client, manifest.name);
     } catch (error) {
-      throw readable(error);
+      throw readableError(error);
     }
   }
 
@@ -124,18 +124,18 @@ export class TestInferlet {
   /** Invokes the function and waits. Throws {@link InvocationError} when the invocation fails, `PieError` when its input or a message is refused. */
   async invoke(input: unknown = {}, options: InvokeOptions = {}): Promise<Invoked> {
     const { send = [], timeoutMs = INVOCATION_LIMIT_MS, onMessage } = options;
-    const unsent = new AbortController();
-    const deadline = AbortSignal.any([AbortSignal.timeout(timeoutMs), unsent.signal]);
+    const sendFailure = new AbortController();
+    const deadline = AbortSignal.any([AbortSignal.timeout(timeoutMs), sendFailure.signal]);
     const signal = options.signal === undefined ? deadline : AbortSignal.any([deadline, options.signal]);
     const stream = await this.#client.invoke(this.name, input, { signal, cancelOnDisconnect: true });
-    const talking = this.#say(stream.id, send, signal).catch((error: unknown) => unsent.abort(error));
+    const sending = this.#sendAll(stream.id, send, signal).catch((error: unknown) => sendFailure.abort(error));
     const messages: string[] = [];
     const logs: { level: string; message: string }[] = [];
-    let kept = 0;
+    let keptMessages = 0;
     for await (const event of stream) {
       // A new attempt takes back the messages of the earlier one, unless that ended with a question.
-      if (event.event === 'start') messages.length = kept;
-      if (event.event === 'question') kept = messages.length;
+      if (event.event === 'start') messages.length = keptMessages;
+      if (event.event === 'question') keptMessages = messages.length;
       if (event.event === 'log') logs.push(event.data);
       if (event.event === 'message' && 'text' in event.data) {
         messages.push(event.data.text);
@@ -143,7 +143,7 @@ export class TestInferlet {
       }
       if (event.event === 'error') throw new InvocationError(event.data.code, event.data.message, { messages, logs });
       if (event.event === 'result') {
-        await talking;
+        await sending;
         const { output, usage } = event.data;
         return { id: stream.id, output, messages, logs, usage: usage as Readonly<Record<string, number>> };
       }
@@ -152,7 +152,7 @@ export class TestInferlet {
   }
 
   /** Ignores an ended invocation, which takes no messages: its end reports the cause. */
-  async #say(id: string, messages: readonly string[], signal: AbortSignal): Promise<void> {
+  async #sendAll(id: string, messages: readonly string[], signal: AbortSignal): Promise<void> {
     try {
       for (const message of messages) await this.#client.send(id, message, { signal });
       await this.#client.closeSession(id, { signal });
@@ -183,7 +183,7 @@ export async function startPlatform(options: TestPlatformOptions = {}): Promise<
     return new TestPlatform(platform);
   } catch (error) {
     removeHome(home);
-    throw readable(error);
+    throw readableError(error);
   }
 }
 
@@ -201,7 +201,7 @@ function removeHome(home: string): void {
 }
 
 /** Turns a command's failure of several lines into an error that a test report shows. */
-function readable(error: unknown): unknown {
+function readableError(error: unknown): unknown {
   if (!(error instanceof Failure)) return error;
   const lines = [error.message, error.why && `why: ${error.why}`, error.advice && `what to do: ${error.advice}`];
   return new Error(lines.filter(Boolean).join('\n'), { cause: error });

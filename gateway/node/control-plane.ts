@@ -104,7 +104,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
   readonly #modelAliases: ReadonlyMap<string, string>;
-  readonly #awaited: () => readonly string[];
+  readonly #awaitedFunctions: () => readonly string[];
   readonly #reach: Reach;
   readonly #onError: ((error: unknown) => void) | undefined;
   /** The store's last fault that was logged; empty while the store is well. */
@@ -125,7 +125,7 @@ export class NodeControlPlane implements ControlPlane {
     this.#limits = options.limits;
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;
     this.#modelAliases = options.modelAliases ?? new Map();
-    this.#awaited = options.awaitedFunctions ?? (() => []);
+    this.#awaitedFunctions = options.awaitedFunctions ?? (() => []);
     this.#reach = options.reach ?? new Reach();
     this.#onError = options.onError;
   }
@@ -187,9 +187,9 @@ export class NodeControlPlane implements ControlPlane {
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
     // Only an operator can reach another tenant's invocation here, and `open` records that read.
     const isOperator = includesScope(call.principal.scopes, 'operator');
-    const before = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
+    const checkAccess = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
     return translatingFeed(
-      this.#scheduler.events.feed(id, after, { before }),
+      this.#scheduler.events.feed(id, after, { before: checkAccess }),
       () => new GatewayError('unknown-invocation', `No events of "${id}" are stored. They are deleted after its end.`),
     );
   }
@@ -200,7 +200,7 @@ export class NodeControlPlane implements ControlPlane {
       if (record === null) return false;
       await this.#access.record(call, record, 'message');
       if ('close' in message) {
-        if (hasEnded(record.status)) throw ended(id);
+        if (hasEnded(record.status)) throw alreadyEnded(id);
         await this.#scheduler.inbox.close(id);
         return true;
       }
@@ -211,7 +211,7 @@ export class NodeControlPlane implements ControlPlane {
         case 'unknown':
           return false;
         case 'ended':
-          throw ended(id);
+          throw alreadyEnded(id);
         case 'closed':
           throw new GatewayError('conflict', `The client has already closed its side of ${id}.`);
         case 'too-large':
@@ -232,7 +232,7 @@ export class NodeControlPlane implements ControlPlane {
 
   fileInfo(call: Call, id: string, name: string): Promise<InvocationFile | null> {
     return translating(async () => {
-      if ((await this.#access.open(call, id, 'read-file', { name })) === null) throw unknown(id);
+      if ((await this.#access.open(call, id, 'read-file', { name })) === null) throw unknownInvocation(id);
       const file = (await this.#scheduler.files.list(id)).find((listed) => listed.name === name);
       return file === undefined ? null : toFile(file);
     });
@@ -241,7 +241,7 @@ export class NodeControlPlane implements ControlPlane {
   file(call: Call, id: string, name: string): Promise<FileContent | null> {
     return translating(async () => {
       const record = await this.#access.open(call, id, 'read-file', { name });
-      if (record === null) throw unknown(id);
+      if (record === null) throw unknownInvocation(id);
       return this.#scheduler.files.get(id, name);
     });
   }
@@ -258,7 +258,7 @@ export class NodeControlPlane implements ControlPlane {
         case 'unknown':
           return null;
         case 'ended':
-          throw ended(id);
+          throw alreadyEnded(id);
         case 'too-many':
           throw new GatewayError('conflict', `The invocation ${id} has ${MAX_FILES} files, the maximum.`, {
             hint: 'Replace one of them, or put several into one archive.',
@@ -288,7 +288,7 @@ export class NodeControlPlane implements ControlPlane {
       const record = await this.#access.open(call, id, 'answer');
       if (record === null) return null;
       await this.#answers.give(record, answer);
-      return this.#state(call, id);
+      return this.#readState(call, id);
     });
   }
 
@@ -297,7 +297,7 @@ export class NodeControlPlane implements ControlPlane {
       const record = await this.#access.open(call, id, 'cancel');
       if (record === null) return null;
       await this.#scheduler.cancel(id, reason);
-      return this.#state(call, id);
+      return this.#readState(call, id);
     });
   }
 
@@ -339,19 +339,19 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   async #functionChecks(): Promise<Health['checks']> {
-    const awaited = this.#awaited();
-    if (awaited.length === 0) return [];
-    const deployed = new Set(await this.#scheduler.functions.names(PLATFORM_TENANT));
-    return [functionsCheck(awaited.filter((name) => !deployed.has(name)))];
+    const awaitedNames = this.#awaitedFunctions();
+    if (awaitedNames.length === 0) return [];
+    const deployedNames = new Set(await this.#scheduler.functions.names(PLATFORM_TENANT));
+    return [functionsCheck(awaitedNames.filter((name) => !deployedNames.has(name)))];
   }
 
-  async #submit(call: Call, request: InvokeRequest, { version: stored, basis }: Resolved): Promise<Invoked> {
+  async #submit(call: Call, request: InvokeRequest, { version: storedVersion, basis }: Resolved): Promise<Invoked> {
     const { input, idempotencyKey, cancelAfterMs, webhookUrl, affinity, concurrency, debounce, schedule } = request;
     const { tenant } = call.principal;
     const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, tenant, this.#reach);
     if (fault !== null)
       throw new GatewayError('invalid-webhook', `The webhook is refused: ${fault}.`, { field: 'webhook-url' });
-    const { name, version, manifest } = stored;
+    const { name, version, manifest } = storedVersion;
     const limits = resolveLimits(manifest, this.#limits);
     const id = newInvocationId();
     const { submitter } = this.#scheduler;
@@ -360,7 +360,7 @@ export class NodeControlPlane implements ControlPlane {
       tenant,
       function: name,
       version,
-      functionOwner: ownerOf(stored),
+      functionOwner: ownerOf(storedVersion),
       submittedAt: this.#scheduler.store.clock(),
       deadlineMs: cancelAfterMs ?? limits.wallMs + this.#queueMs + (debounce?.delayMs ?? 0),
       restartable: manifest.restartable === true,
@@ -382,8 +382,8 @@ export class NodeControlPlane implements ControlPlane {
     };
     // Redis may still store a submission that failed. A retry that cannot find its invocation would then make another beside it.
     const isFindable = idempotencyKey !== undefined && request.hasSingleUseKey !== true;
-    const submitting = isFindable ? this.#scheduler : this.#scheduler.withdrawals;
-    const submitted = await submitting.submit(submission).catch((error: unknown) => {
+    const submitTarget = isFindable ? this.#scheduler : this.#scheduler.withdrawals;
+    const submitted = await submitTarget.submit(submission).catch((error: unknown) => {
       submitter.forget(id);
       if (error instanceof QuotaExceeded) this.#tellLimits(call, error.counted);
       throw error;
@@ -391,7 +391,7 @@ export class NodeControlPlane implements ControlPlane {
     this.#tellLimits(call, submitted.quotas);
     if (!submitted.created) {
       submitter.forget(id);
-      return this.#repeated(call, submitted.id, request.join === true);
+      return this.#repeatedAnswer(call, submitted.id, request.join === true);
     }
     // The invocation of a client that has left may get no follower, so keep no messages for one.
     if (call.signal.aborted) submitter.forget(id);
@@ -409,8 +409,8 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   /** Answers a repeated request with its invocation once the invocation has ended; with `join`, also before. */
-  async #repeated(call: Call, id: string, join: boolean): Promise<Invoked> {
-    const state = await this.#state(call, id);
+  async #repeatedAnswer(call: Call, id: string, join: boolean): Promise<Invoked> {
+    const state = await this.#readState(call, id);
     // Keys expire no later than outcomes, but a store may lose data.
     if (state === null)
       throw new GatewayError(
@@ -426,7 +426,7 @@ export class NodeControlPlane implements ControlPlane {
     if (quotas.length > 0) call.answerHeaders?.(rateLimitHeaders(quotas, this.#scheduler.store.clock()));
   }
 
-  async #state(call: Call, id: string): Promise<HeldInvocation | null> {
+  async #readState(call: Call, id: string): Promise<HeldInvocation | null> {
     const record = await this.#access.find(call.principal, id);
     return record === null ? null : this.#stateOf(call, record);
   }
@@ -438,10 +438,10 @@ export class NodeControlPlane implements ControlPlane {
   }
 }
 
-function unknown(id: string): GatewayError {
+function unknownInvocation(id: string): GatewayError {
   return new GatewayError('unknown-invocation', `There is no invocation "${id}".`);
 }
 
-function ended(id: string): GatewayError {
+function alreadyEnded(id: string): GatewayError {
   return new GatewayError('conflict', `The invocation ${id} has ended.`);
 }

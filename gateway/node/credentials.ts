@@ -30,16 +30,22 @@ export async function ensureCredentials(
   { tenants, apiKeys, store }: Pick<Scheduler, 'tenants' | 'apiKeys' | 'store'>,
 ): Promise<Credentials> {
   const file = path.join(home, 'credentials.json');
-  const old = await readCredentials(file);
+  const oldCredentials = await readCredentials(file);
   await tenants.ensure(DEFAULT_TENANT);
-  const known = old === null ? null : await apiKeys.authenticate(old.apiKey);
-  const works = known?.kind === 'valid' || known?.kind === 'suspended' ? old : null;
-  if (works !== null && known?.kind === 'valid' && known.holder.tenant === DEFAULT_TENANT) {
-    await apiKeys.adopt(works.apiKey, KEY_NAME, SCOPES, PLATFORM_ACTOR);
+  const authentication = oldCredentials === null ? null : await apiKeys.authenticate(oldCredentials.apiKey);
+  const validCredentials =
+    authentication?.kind === 'valid' || authentication?.kind === 'suspended' ? oldCredentials : null;
+  if (
+    validCredentials !== null &&
+    authentication?.kind === 'valid' &&
+    authentication.holder.tenant === DEFAULT_TENANT
+  ) {
+    await apiKeys.adopt(validCredentials.apiKey, KEY_NAME, SCOPES, PLATFORM_ACTOR);
   }
-  const apiKey = works?.apiKey ?? (await newKey(apiKeys, store.clock()));
+  const apiKey = validCredentials?.apiKey ?? (await newKey(apiKeys, store.clock()));
   const credentials = { url, apiKey };
-  if (works === null || works.url !== url) await writePrivately(file, `${JSON.stringify(credentials, null, 2)}\n`);
+  if (validCredentials === null || validCredentials.url !== url)
+    await writePrivately(file, `${JSON.stringify(credentials, null, 2)}\n`);
   return credentials;
 }
 
@@ -56,14 +62,14 @@ async function newKey(apiKeys: Scheduler['apiKeys'], now: number): Promise<strin
 
 /** Makes room for a new key below `MAX_KEYS` and `MAX_OWN_KEYS`: removes the machine keys that have been unused longest, none used recently. */
 async function makeRoom(apiKeys: Scheduler['apiKeys'], now: number): Promise<void> {
-  const all = await apiKeys.list(DEFAULT_TENANT);
-  const own = all
+  const allKeys = await apiKeys.list(DEFAULT_TENANT);
+  const machineKeys = allKeys
     .filter(({ name }) => name === KEY_NAME)
     .map(({ id, createdAt, lastUsedAt }) => ({ id, at: Math.max(createdAt, lastUsedAt ?? 0) }))
     .sort((a, b) => a.at - b.at);
-  const unused = own.filter(({ at }) => now - at > RECENT_MS);
-  const excess = Math.max(0, own.length + 1 - MAX_OWN_KEYS, all.length + 1 - MAX_KEYS);
-  for (const { id } of unused.slice(0, excess)) await apiKeys.remove(DEFAULT_TENANT, id, { actor: PLATFORM_ACTOR });
+  const unusedKeys = machineKeys.filter(({ at }) => now - at > RECENT_MS);
+  const excess = Math.max(0, machineKeys.length + 1 - MAX_OWN_KEYS, allKeys.length + 1 - MAX_KEYS);
+  for (const { id } of unusedKeys.slice(0, excess)) await apiKeys.remove(DEFAULT_TENANT, id, { actor: PLATFORM_ACTOR });
 }
 
 /** The credentials in a file, or null when the file is missing or invalid. */

@@ -37,10 +37,14 @@ export class NodeFunctions {
     return translating(async () => {
       const { principal } = call;
       await this.#holdRecords(call);
-      const visible = await this.#scheduler.functions.visible(principal.tenant);
-      const since = await this.#scheduler.quarantine.since(visible.map(({ version }) => version));
-      return visible
-        .map(({ version, live }, i) => ({ ...toFunctionVersion(version), live, ...quarantined(since[i]) }))
+      const visibleFunctions = await this.#scheduler.functions.visible(principal.tenant);
+      const quarantinedSince = await this.#scheduler.quarantine.since(visibleFunctions.map(({ version }) => version));
+      return visibleFunctions
+        .map(({ version, live }, i) => ({
+          ...toFunctionVersion(version),
+          live,
+          ...quarantineMember(quarantinedSince[i]),
+        }))
         .sort((a, b) => (a.name < b.name ? -1 : 1));
     });
   }
@@ -48,7 +52,7 @@ export class NodeFunctions {
   find({ principal }: Call, { name, version }: FunctionReference): Promise<FunctionVersion | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
-      return shown(await this.#scheduler.functions.find(principal.tenant, name, version));
+      return shownVersion(await this.#scheduler.functions.find(principal.tenant, name, version));
     });
   }
 
@@ -56,7 +60,7 @@ export class NodeFunctions {
   resolve({ principal }: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
-      return shown(await this.#scheduler.functions.resolve(principal.tenant, name, reference));
+      return shownVersion(await this.#scheduler.functions.resolve(principal.tenant, name, reference));
     });
   }
 
@@ -65,12 +69,12 @@ export class NodeFunctions {
       if (!FUNCTION_NAME.test(name)) return [];
       const { principal } = call;
       await this.#holdRecords(call);
-      const found = await this.#scheduler.functions.visibleVersions(principal.tenant, name);
-      const since = await this.#scheduler.quarantine.since(found.map(({ version }) => version));
-      return found.map(({ version, aliases }, i) => ({
+      const foundVersions = await this.#scheduler.functions.visibleVersions(principal.tenant, name);
+      const quarantinedSince = await this.#scheduler.quarantine.since(foundVersions.map(({ version }) => version));
+      return foundVersions.map(({ version, aliases }, i) => ({
         ...toFunctionVersion(version),
         aliases: toVersionAliases(version.version, aliases),
-        ...quarantined(since[i]),
+        ...quarantineMember(quarantinedSince[i]),
       }));
     });
   }
@@ -90,10 +94,10 @@ export class NodeFunctions {
       const { version, created, alias, warnings } = outcome;
       const { keyId, tenant } = call.principal;
       // Every audit entry names its actor already.
-      const { by: _, ...placed } = deployment.placement;
+      const { by: _, ...placementDetails } = deployment.placement;
       await this.#scheduler.audit.record(keyId, tenant, 'function.deploy', `${version.name}@${version.version}`, {
         created,
-        ...placed,
+        ...placementDetails,
       });
       return {
         function: toFunctionVersion(version),
@@ -110,13 +114,13 @@ export class NodeFunctions {
     return translating(async () => {
       const deployment = this.#deployment(call, manifest, component, target);
       const { deployments, environments } = this.#scheduler;
-      const planned = await deployments.plan(deployment);
-      if (!planned.ok) throw refusal(planned);
-      const { version, exists, deployed, warnings } = planned;
+      const planOutcome = await deployments.plan(deployment);
+      if (!planOutcome.ok) throw refusal(planOutcome);
+      const { version, exists, deployed, warnings } = planOutcome;
       const { alias } = deployment.placement;
       const from = deployed?.aliases.find((known) => known.alias === (alias ?? LIVE))?.shares ?? [];
       const heaviestShare = heaviest(from);
-      const served =
+      const servedVersion =
         heaviestShare === undefined
           ? null
           : await this.#scheduler.functions.runnable(call.principal.tenant, manifest.name, heaviestShare);
@@ -128,7 +132,10 @@ export class NodeFunctions {
         componentBytes: version.componentBytes,
         alias: exists && target.onlyNew === true && from.length > 0 ? null : alias,
         from,
-        changes: differences(served && (await environments.opened(served)), await environments.opened(version)),
+        changes: differences(
+          servedVersion && (await environments.opened(servedVersion)),
+          await environments.opened(version),
+        ),
         grants: grantsInWords(version.manifest),
         warnings,
       };
@@ -145,31 +152,31 @@ export class NodeFunctions {
         // The schedules of a shared function's name stay: they now run the platform's function.
         if (ownersFor(tenant, name).length === 1) await schedules.removeOf(tenant, name);
       };
-      const left = await removals.removeFunction(tenant, name, now, async (isRepeated) => {
+      const drainingVersions = await removals.removeFunction(tenant, name, now, async (isRepeated) => {
         if (!isRepeated) await audit.record(principal.keyId, tenant, 'function.remove', name, { now });
         await removeSchedules();
       });
       // An earlier try may have removed the function and broken off before its schedules.
-      if (left === null) await removeSchedules();
-      return left;
+      if (drainingVersions === null) await removeSchedules();
+      return drainingVersions;
     });
   }
 
-  #deployment({ principal }: Call, given: FunctionManifest, component: Uint8Array, target: DeployTarget) {
+  #deployment({ principal }: Call, rawManifest: FunctionManifest, component: Uint8Array, target: DeployTarget) {
     const { alias = LIVE, tag, message, onlyNew } = target;
     const placement = { alias, tag, message, onlyNew, by: principal.keyId };
-    const manifest = checked(given);
+    const manifest = checkedManifest(rawManifest);
     requireOwn(principal, manifest.name);
     return { tenant: principal.tenant, manifest, component, defaults: this.#limits, placement };
   }
 }
 
-const shown = (stored: StoredVersion | null): FunctionVersion | null => stored && toFunctionVersion(stored);
+const shownVersion = (stored: StoredVersion | null): FunctionVersion | null => stored && toFunctionVersion(stored);
 
-const quarantined = (at: number | null | undefined): Pick<FunctionVersion, 'quarantinedAt'> =>
+const quarantineMember = (at: number | null | undefined): Pick<FunctionVersion, 'quarantinedAt'> =>
   at == null ? {} : { quarantinedAt: new Date(at).toISOString() };
 
-function checked(manifest: FunctionManifest): Manifest {
+function checkedManifest(manifest: FunctionManifest): Manifest {
   const parsed = parseManifest(manifest);
   if (parsed.ok) return parsed.manifest;
   const faults = parsed.errors.map(({ field, message }) => `${field || 'the whole'} ${message}`);
@@ -183,8 +190,8 @@ type Refusal = Extract<Awaited<ReturnType<Scheduler['deployments']['deploy']>>, 
 
 const TAG_HINT = 'A tag is a short lower-case name of a version that is not an alias of it, such as `v1.2`.';
 
-function refusal({ code, message, hint, ...more }: Refusal): GatewayError {
-  const field = 'field' in more ? more.field : undefined;
-  const own = code === 'invalid-alias' && field === 'tag' ? TAG_HINT : undefined;
-  return new GatewayError(code, message, { hint: hint ?? own, field });
+function refusal({ code, message, hint, ...details }: Refusal): GatewayError {
+  const field = 'field' in details ? details.field : undefined;
+  const ownHint = code === 'invalid-alias' && field === 'tag' ? TAG_HINT : undefined;
+  return new GatewayError(code, message, { hint: hint ?? ownHint, field });
 }

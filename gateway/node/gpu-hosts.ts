@@ -7,17 +7,17 @@ import type { GpuHostState } from '../app/resources/operations.ts';
  * its name. A host counts as drained once all its runtimes know of the drain.
  */
 export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
-  const alive = runtimes.filter((runtime) => runtime.alive);
-  const told = alive.flatMap(({ gpuHosts = [] }) => gpuHosts);
+  const aliveRuntimes = runtimes.filter((runtime) => runtime.alive);
+  const reportedHosts = aliveRuntimes.flatMap(({ gpuHosts = [] }) => gpuHosts);
   const hosts = new Map<string, RuntimeGpuHost>();
-  for (const host of told) if (host.connected) hosts.set(`${host.name} ${host.hostId}`, host);
-  const there = new Set([...hosts.values()].map(({ name }) => name));
-  for (const host of told) if (!there.has(host.name)) hosts.set(host.name, host);
-  const inOrder = [...hosts.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
-  return inOrder.map(({ name, connected, models }) => ({
+  for (const host of reportedHosts) if (host.connected) hosts.set(`${host.name} ${host.hostId}`, host);
+  const connectedNames = new Set([...hosts.values()].map(({ name }) => name));
+  for (const host of reportedHosts) if (!connectedNames.has(host.name)) hosts.set(host.name, host);
+  const sortedHosts = [...hosts.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+  return sortedHosts.map(({ name, connected, models }) => ({
     ...{ name, connected },
-    drained: told.every((host) => host.name !== name || isDrained(host)),
-    running: alive.reduce((sum, { load }) => sum + runningOn(name, load), 0),
+    drained: reportedHosts.every((host) => host.name !== name || isDrained(host)),
+    running: aliveRuntimes.reduce((sum, { load }) => sum + runningOn(name, load), 0),
     models: models.map(({ name: model, backend, precision, kv, device, pageCount, pageSize }) => ({
       ...{ model, backend, precision, kv: kv ?? null },
       ...{ device: device.name, deviceIndex: device.index ?? null, memory: device.memory ?? null },
@@ -27,6 +27,6 @@ export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
 }
 
 function runningOn(name: string, load: RuntimeInfo['load']): number {
-  const running = load?.gpuHosts;
-  return running !== undefined && Object.hasOwn(running, name) ? (running[name] ?? 0) : 0;
+  const runningByHost = load?.gpuHosts;
+  return runningByHost !== undefined && Object.hasOwn(runningByHost, name) ? (runningByHost[name] ?? 0) : 0;
 }

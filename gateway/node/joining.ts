@@ -24,7 +24,7 @@ export interface JoinSource {
   readonly versions?: Versions;
 }
 
-const joining = z.strictObject({
+const joinSchema = z.strictObject({
   machine: z
     .string()
     .max(63)
@@ -49,7 +49,7 @@ export class Joining {
 
   /** Throws `conflict` when no machine can join through this gateway. */
   async createToken(ttlMs: number, permission: JoinPermission): Promise<string> {
-    const { masterKeys } = await this.#usable();
+    const { masterKeys } = await this.#usableSource();
     return this.#scheduler.joinTokens.create(masterKeys, ttlMs, permission);
   }
 
@@ -58,26 +58,28 @@ export class Joining {
     return translating(async () => {
       this.#assertVersion(version);
       const { joinTokens, redisUsers, audit } = this.#scheduler;
-      const allowed = this.#source ? await joinTokens.find(this.#source.masterKeys, token) : null;
-      const request = allowed && joining.safeParse(openJoin(allowed.key, { direction: 'request', version }, sealed));
-      if (!allowed || !request?.success) throw refused();
-      if (Math.min(newestSpoken(sealed) ?? version, this.versions.newest) > version) throw lowered(version);
-      const { redis, masterKeys, settings } = await this.#usable();
+      const tokenPermission = this.#source ? await joinTokens.find(this.#source.masterKeys, token) : null;
+      const request =
+        tokenPermission &&
+        joinSchema.safeParse(openJoin(tokenPermission.key, { direction: 'request', version }, sealed));
+      if (!tokenPermission || !request?.success) throw joinRefused();
+      if (Math.min(newestSpoken(sealed) ?? version, this.versions.newest) > version) throw versionLowered(version);
+      const { redis, masterKeys, settings } = await this.#usableSource();
       const { machine, roles, certificate } = request.data;
-      if (!roles.every((role) => allowed.roles.includes(role))) throw notAllowed(allowed.roles, roles);
+      if (!roles.every((role) => tokenPermission.roles.includes(role))) throw notAllowed(tokenPermission.roles, roles);
       // A GPU host opens no secret.
-      const opens = roles.some((role) => role !== 'gpu-host');
+      const needsMasterKey = roles.some((role) => role !== 'gpu-host');
       // These calls may fail, so they come before the token is used up.
-      const answer = { masterKey: opens ? masterKeyText(await masterKeys.all()) : null, settings: settings() };
+      const answer = { masterKey: needsMasterKey ? masterKeyText(await masterKeys.all()) : null, settings: settings() };
       const user = await redisUsers.grant(token, machine, certificate, roles);
-      if (user === 'no-token') throw refused();
-      if (user === 'taken') throw taken(machine);
-      await audit.record(allowed.by, allowed.tenant, 'machine.join', machine, { roles });
+      if (user === 'no-token') throw joinRefused();
+      if (user === 'taken') throw nameTaken(machine);
+      await audit.record(tokenPermission.by, tokenPermission.tenant, 'machine.join', machine, { roles });
       const url = new URL(redis.url);
       url.username = user.user;
       url.password = user.password;
       return sealJoin(
-        allowed.key,
+        tokenPermission.key,
         { direction: 'answer', version },
         {
           redis: { url: url.href, ...(redis.ca !== undefined && { ca: redis.ca }) },
@@ -94,7 +96,7 @@ export class Joining {
     throw new GatewayError('conflict', versionRefusal('join exchange', gateway, machine));
   }
 
-  async #usable(): Promise<JoinSource & { readonly redis: NonNullable<JoinSource['redis']> }> {
+  async #usableSource(): Promise<JoinSource & { readonly redis: NonNullable<JoinSource['redis']> }> {
     const redis = this.#source?.redis;
     if (!this.#source || !redis)
       throw new GatewayError('conflict', 'The Redis of this platform is private to its machine.', {
@@ -108,23 +110,23 @@ export class Joining {
   }
 }
 
-const refused = () => new GatewayError('join-refused', 'The token is unknown, used or expired.');
+const joinRefused = () => new GatewayError('join-refused', 'The token is unknown, used or expired.');
 
-const notAllowed = (allowed: readonly Role[], wanted: readonly Role[]) =>
+const notAllowed = (allowedRoles: readonly Role[], wantedRoles: readonly Role[]) =>
   new GatewayError(
     'join-refused',
-    `The token allows the roles ${allowed.join(', ')}; asked for: ${wanted.join(', ')}.`,
+    `The token allows the roles ${allowedRoles.join(', ')}; asked for: ${wantedRoles.join(', ')}.`,
     {
-      hint: `Join with \`--role ${allowed.join(',')}\`, or make a token for more (\`pie machines token --role\`).`,
+      hint: `Join with \`--role ${allowedRoles.join(',')}\`, or make a token for more (\`pie machines token --role\`).`,
     },
   );
 
-const lowered = (version: number) =>
+const versionLowered = (version: number) =>
   new GatewayError('join-refused', `Both sides speak a newer version of the join exchange than ${version}.`, {
     hint: 'Something between the machine and the gateway has changed the versions that the gateway stated: use another way, such as HTTPS. Or gateways of two releases answer at this address: try again after the upgrade.',
   });
 
-const taken = (machine: string) =>
+const nameTaken = (machine: string) =>
   new GatewayError('conflict', `A machine with the name "${machine}" is already registered or has already joined.`, {
     hint: `Choose another name (\`pie join --name\`), or remove that machine first (\`pie machines remove ${machine}\`).`,
   });

@@ -53,11 +53,11 @@ export async function* readLogs(
   signal: AbortSignal,
   memory?: Memory,
 ): AsyncGenerator<LogEntry, void, undefined> {
-  const held = new HeldLines(memory);
+  const heldLines = new HeldLines(memory);
   try {
-    yield* readHeld(source, options, signal, held);
+    yield* readHeld(source, options, signal, heldLines);
   } finally {
-    held.free();
+    heldLines.free();
   }
 }
 
@@ -65,26 +65,30 @@ async function* readHeld(
   source: LogSource,
   options: LogOptions,
   signal: AbortSignal,
-  held: HeldLines,
+  heldLines: HeldLines,
 ): AsyncGenerator<LogEntry, void, undefined> {
   const filter = new LogFilter(source, options);
   const names = await source.names();
-  const logs = await openLogs(names, (name) => Backwards.open(source, name, options, names.length, held), signal);
+  const logs = await openLogs(names, (name) => Backwards.open(source, name, options, names.length, heldLines), signal);
   const newest = new Map(logs.map((log) => [log.name, log.newest]));
   const past: LogEntry[] = [];
   let characters = 0;
-  const [most, batch] = options.status === undefined ? [MAX_LOOKED_AT, 1] : [MAX_LOOKED_UP, BATCH];
+  const [maxLines, batchSize] = options.status === undefined ? [MAX_LOOKED_AT, 1] : [MAX_LOOKED_UP, BATCH];
   let sliceEndsAt = performance.now() + SLICE_MS;
   for (
-    let looked = 0, more = true;
-    more && past.length < options.limit && characters < MAX_CHARACTERS && looked < most && !signal.aborted;
+    let examinedCount = 0, hasMore = true;
+    hasMore &&
+    past.length < options.limit &&
+    characters < MAX_CHARACTERS &&
+    examinedCount < maxLines &&
+    !signal.aborted;
   ) {
     const lines: LogLine[] = [];
-    while (more && lines.length < batch && looked < most && !signal.aborted) {
-      const line = await next(logs);
-      if (line === null) more = false;
+    while (hasMore && lines.length < batchSize && examinedCount < maxLines && !signal.aborted) {
+      const line = await takeNewest(logs);
+      if (line === null) hasMore = false;
       else lines.push(line);
-      looked += 1;
+      examinedCount += 1;
       // The pages of many logs hold thousands of lines.
       if (performance.now() > sliceEndsAt) {
         await nextTurn();
@@ -93,34 +97,34 @@ async function* readHeld(
     }
     for (const entry of await filter.pass(lines)) {
       characters += entry.message.length;
-      held.hold(sizeOf(entry.message.length));
+      heldLines.hold(sizeOf(entry.message.length));
       past.push(entry);
     }
   }
   for (const log of logs.splice(0)) log.close();
   yield* past.splice(0).slice(0, options.limit).reverse();
-  held.free();
+  heldLines.free();
   if (!options.follow) return;
-  held.hold(FOLLOWED_BYTES * names.length);
-  const counted = {
-    read: (lines: readonly LogLine[]) => held.hold(total(lines)),
-    passed: (line: LogLine) => held.give(total([line])),
+  heldLines.hold(FOLLOWED_BYTES * names.length);
+  const memoryHooks = {
+    read: (lines: readonly LogLine[]) => heldLines.hold(totalBytes(lines)),
+    passed: (line: LogLine) => heldLines.give(totalBytes([line])),
   };
-  for await (const line of source.logs.follow(source.tenant, source.names, newest, signal, counted))
+  for await (const line of source.logs.follow(source.tenant, source.names, newest, signal, memoryHooks))
     yield* await filter.pass([line]);
 }
 
 /** Opens logs, a few at once. */
 async function openLogs(
   names: readonly string[],
-  open: (name: string) => Promise<Backwards>,
+  openLog: (name: string) => Promise<Backwards>,
   signal: AbortSignal,
 ): Promise<Backwards[]> {
   const logs: Backwards[] = [];
   for (let at = 0; at < names.length && !signal.aborted; at += OPENED_AT_ONCE) {
     // Wait for every read of the group, also after one has failed: a read that ends later would take memory that the stream no longer frees.
-    const opened = await Promise.allSettled(names.slice(at, at + OPENED_AT_ONCE).map(open));
-    for (const each of opened) {
+    const results = await Promise.allSettled(names.slice(at, at + OPENED_AT_ONCE).map(openLog));
+    for (const each of results) {
       if (each.status === 'rejected') throw each.reason;
       logs.push(each.value);
     }
@@ -156,12 +160,12 @@ function sizeOf(characters: number): number {
   return CHARACTER_BYTES * characters + LINE_BYTES;
 }
 
-function total(lines: readonly LogLine[]): number {
+function totalBytes(lines: readonly LogLine[]): number {
   return lines.reduce((sum, { data }) => sum + sizeOf(data.length), 0);
 }
 
 /** Removes and returns the newest line of all logs. */
-async function next(logs: readonly Backwards[]): Promise<LogLine | null> {
+async function takeNewest(logs: readonly Backwards[]): Promise<LogLine | null> {
   let newest: Backwards | undefined;
   for (const log of logs) {
     if (log.head !== null && (newest === undefined || log.isNewerThan(newest))) newest = log;
@@ -179,8 +183,8 @@ class Backwards {
   head: LogLine | null = null;
   readonly #source: LogSource;
   readonly #after: string;
-  readonly #page: number;
-  readonly #held: HeldLines;
+  readonly #pageSize: number;
+  readonly #heldLines: HeldLines;
   #lines: LogLine[] = [];
   /** The parts of the head's cursor: each line is compared with the heads of all logs. */
   #headMs = 0;
@@ -188,44 +192,44 @@ class Backwards {
   /** Bytes held of the page. */
   #bytes = 0;
   /** Mean characters of the lines of the last page. */
-  #mean = PAGE_CHARACTERS / SMALLEST_PAGE;
-  #before: string | undefined;
-  #more = true;
+  #meanCharacters = PAGE_CHARACTERS / SMALLEST_PAGE;
+  #beforeCursor: string | undefined;
+  #hasMore = true;
 
   private constructor(
     source: LogSource,
     name: string,
     after: string,
-    before: string | undefined,
-    page: number,
-    held: HeldLines,
+    beforeCursor: string | undefined,
+    pageSize: number,
+    heldLines: HeldLines,
   ) {
     this.#source = source;
-    this.#held = held;
+    this.#heldLines = heldLines;
     this.name = name;
     this.newest = after;
     this.#after = after;
-    this.#before = before;
-    this.#page = page;
+    this.#beforeCursor = beforeCursor;
+    this.#pageSize = pageSize;
   }
 
   static async open(
     source: LogSource,
     name: string,
     options: LogOptions,
-    beside: number,
-    held: HeldLines,
+    logCount: number,
+    heldLines: HeldLines,
   ): Promise<Backwards> {
     const { cursor, sinceMs = 0, untilMs } = options;
     const since = sinceMs > 0 ? `${sinceMs - 1}-${MAX_SEQUENCE}` : LOG_BEGINNING;
-    const page = Math.max(SMALLEST_PAGE, Math.floor(PAGE / Math.max(1, beside)));
+    const pageSize = Math.max(SMALLEST_PAGE, Math.floor(PAGE / Math.max(1, logCount)));
     const log = new Backwards(
       source,
       name,
-      later(since, cursor === null ? LOG_BEGINNING : cursorFor(cursor, name)),
+      laterCursor(since, cursor === null ? LOG_BEGINNING : cursorFor(cursor, name)),
       untilMs === undefined ? undefined : `${untilMs}-0`,
-      page,
-      held,
+      pageSize,
+      heldLines,
     );
     await log.advance();
     if (log.head !== null) log.newest = log.head.cursor;
@@ -233,7 +237,7 @@ class Backwards {
   }
 
   async advance(): Promise<void> {
-    if (this.#lines.length === 0 && this.#more) await this.#readPage();
+    if (this.#lines.length === 0 && this.#hasMore) await this.#readPage();
     this.head = this.#lines.pop() ?? null;
     const [ms = 0, sequence = 0] = this.head?.cursor.split('-').map(Number) ?? [];
     this.#headMs = ms;
@@ -249,25 +253,25 @@ class Backwards {
 
   close(): void {
     this.#lines = [];
-    this.#more = false;
-    this.#keep(0);
+    this.#hasMore = false;
+    this.#holdBytes(0);
   }
 
   async #readPage(): Promise<void> {
     const { logs, tenant } = this.#source;
-    const limit = Math.min(this.#page, Math.max(SMALLEST_PAGE, Math.floor(PAGE_CHARACTERS / this.#mean)));
-    const lines = await logs.newest(tenant, this.name, { after: this.#after, before: this.#before, limit });
-    this.#keep(total(lines));
+    const limit = Math.min(this.#pageSize, Math.max(SMALLEST_PAGE, Math.floor(PAGE_CHARACTERS / this.#meanCharacters)));
+    const lines = await logs.newest(tenant, this.name, { after: this.#after, before: this.#beforeCursor, limit });
+    this.#holdBytes(totalBytes(lines));
     this.#lines = lines.reverse();
-    this.#before = this.#lines[0]?.cursor ?? this.#before;
-    this.#more = this.#lines.length === limit;
-    this.#mean = Math.max(1, this.#bytes / CHARACTER_BYTES / Math.max(1, lines.length));
+    this.#beforeCursor = this.#lines[0]?.cursor ?? this.#beforeCursor;
+    this.#hasMore = this.#lines.length === limit;
+    this.#meanCharacters = Math.max(1, this.#bytes / CHARACTER_BYTES / Math.max(1, lines.length));
   }
 
-  #keep(bytes: number): void {
-    this.#held.give(this.#bytes);
+  #holdBytes(bytes: number): void {
+    this.#heldLines.give(this.#bytes);
     this.#bytes = 0;
-    this.#held.hold(bytes);
+    this.#heldLines.hold(bytes);
     this.#bytes = bytes;
   }
 }
@@ -276,14 +280,14 @@ const MAX_SEQUENCE = '18446744073709551615';
 
 /** The place of the cursor `<ms>-<number>@<function>` in one log. Lines with equal ids are in order of name: a later name includes the id. */
 function cursorFor(cursor: string, name: string): string {
-  const [place = LOG_BEGINNING, of] = cursor.split('@');
-  if (of === undefined || name <= of) return place;
-  const [ms = '0', sequence = '0'] = place.split('-');
+  const [position = LOG_BEGINNING, cursorFunction] = cursor.split('@');
+  if (cursorFunction === undefined || name <= cursorFunction) return position;
+  const [ms = '0', sequence = '0'] = position.split('-');
   if (sequence !== '0') return `${ms}-${BigInt(sequence) - 1n}`;
   return ms === '0' ? LOG_BEGINNING : `${BigInt(ms) - 1n}-${MAX_SEQUENCE}`;
 }
 
-function later(a: string, b: string): string {
+function laterCursor(a: string, b: string): string {
   const [aMs = '0', aSeq = '0'] = a.split('-');
   const [bMs = '0', bSeq = '0'] = b.split('-');
   if (BigInt(aMs) !== BigInt(bMs)) return BigInt(aMs) > BigInt(bMs) ? a : b;
@@ -296,7 +300,7 @@ class LogFilter {
   readonly #options: LogOptions;
   readonly #search: string | undefined;
   /** States of ended invocations, which no longer change. */
-  readonly #ended = new Map<string, InvocationStatus | null>();
+  readonly #endedStatuses = new Map<string, InvocationStatus | null>();
 
   constructor(source: LogSource, options: LogOptions) {
     this.#source = source;
@@ -323,19 +327,19 @@ class LogFilter {
 
   async #statesOf(invocations: ReadonlySet<string>): Promise<Map<string, InvocationStatus | null>> {
     const states = new Map<string, InvocationStatus | null>();
-    const asked: string[] = [];
+    const lookupIds: string[] = [];
     for (const invocation of invocations) {
-      const known = this.#ended.get(invocation);
-      if (known === undefined) asked.push(invocation);
-      else states.set(invocation, known);
+      const knownStatus = this.#endedStatuses.get(invocation);
+      if (knownStatus === undefined) lookupIds.push(invocation);
+      else states.set(invocation, knownStatus);
     }
-    if (asked.length === 0) return states;
-    if (this.#ended.size + asked.length > MAX_REMEMBERED) this.#ended.clear();
-    const found = await this.#source.statuses(asked);
-    for (const [i, invocation] of asked.entries()) {
-      const status = found[i] ?? null;
+    if (lookupIds.length === 0) return states;
+    if (this.#endedStatuses.size + lookupIds.length > MAX_REMEMBERED) this.#endedStatuses.clear();
+    const foundStatuses = await this.#source.statuses(lookupIds);
+    for (const [i, invocation] of lookupIds.entries()) {
+      const status = foundStatuses[i] ?? null;
       states.set(invocation, status);
-      if (status === null || hasEnded(status)) this.#ended.set(invocation, status);
+      if (status === null || hasEnded(status)) this.#endedStatuses.set(invocation, status);
     }
     return states;
   }
@@ -343,13 +347,13 @@ class LogFilter {
 
 function toEntry(line: LogLine): LogEntry {
   const data = JSON.parse(line.data);
-  const place = {
+  const origin = {
     cursor: `${line.cursor}@${line.function}`,
     function: line.function,
     invocation: line.invocation,
     time: new Date(line.at).toISOString(),
   };
-  if (line.event === 'error') return { ...place, level: 'error', message: `${data.code}: ${data.message}` };
+  if (line.event === 'error') return { ...origin, level: 'error', message: `${data.code}: ${data.message}` };
   const level: LogLevel = Object.hasOwn(SEVERITY, data.level) ? data.level : 'info';
-  return { ...place, level, message: String(data.message) };
+  return { ...origin, level, message: String(data.message) };
 }

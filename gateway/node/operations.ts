@@ -72,29 +72,31 @@ export class NodeOperations implements Operations {
     return translating(async () => {
       requireScope(call, 'operator');
       const { machines, runtimes, admission, drains, redisUsers } = this.#scheduler;
-      const [all, tenants, registered, drained, joined] = await Promise.all([
+      const [allRuntimes, tenants, registeredMachines, drainedNames, joinedMachines] = await Promise.all([
         ...([runtimes.list(), admission.tenants(), machines.list(), drains.names(), redisUsers.joined()] as const),
       ]);
-      const known = new Set(registered.map(({ name }) => name));
-      const joinedAt = new Map(joined.map((machine) => [machine.name, machine.joinedAt]));
+      const registeredNames = new Set(registeredMachines.map(({ name }) => name));
+      const joinedAt = new Map(joinedMachines.map((machine) => [machine.name, machine.joinedAt]));
       const sum = (of: 'waiting' | 'running') => tenants.reduce((total, tenant) => total + tenant[of], 0);
       return {
         machines: [
-          ...registered.map((machine) => machineOf(machine, all, drained, joinedAt.get(machine.name))),
-          ...joined.filter(({ name }) => !known.has(name)).map(absentMachine),
+          ...registeredMachines.map((machine) =>
+            machineOf(machine, allRuntimes, drainedNames, joinedAt.get(machine.name)),
+          ),
+          ...joinedMachines.filter(({ name }) => !registeredNames.has(name)).map(absentMachine),
         ],
-        runtimes: all.map(({ name, machine = null, alive, slots, isolation, limits, load }) => ({
+        runtimes: allRuntimes.map(({ name, machine = null, alive, slots, isolation, limits, load }) => ({
           ...{ name, machine, alive, slots },
           isolation: isolation?.layers ?? null,
           isolationNotice: isolation?.notice ?? null,
           limits: limits ? { ...limits, notice: limits.notice ?? null } : null,
           running: load?.running ?? 0,
         })),
-        otherContracts: all
+        otherContracts: allRuntimes
           .filter(({ alive, accepting, contract }) => alive && accepting !== false && contract !== CONTRACT)
           .map(({ name }) => name),
-        gpuHosts: gpuHostsOf(all),
-        ...loadsOf(all),
+        gpuHosts: gpuHostsOf(allRuntimes),
+        ...loadsOf(allRuntimes),
         waiting: sum('waiting'),
         running: sum('running'),
         tenants,
@@ -104,8 +106,8 @@ export class NodeOperations implements Operations {
 
   /** Finds the GPU host of each running invocation, for operators. The runtimes' reports name the hosts; the invocations' records do not. */
   async #servingHosts(call: Call, records: readonly Invocation[]): Promise<(record: Invocation) => string | null> {
-    const running = records.some(({ status }) => status === 'running');
-    if (!running || !includesScope(call.principal.scopes, 'operator')) return () => null;
+    const hasRunning = records.some(({ status }) => status === 'running');
+    if (!hasRunning || !includesScope(call.principal.scopes, 'operator')) return () => null;
     const runtimes = new Map((await this.#scheduler.runtimes.list()).map((runtime) => [runtime.id, runtime]));
     const roots = await this.#rootsOf(records);
     return (record) => {
@@ -139,17 +141,18 @@ export class NodeOperations implements Operations {
         if (!gpuHostsOf(await this.#scheduler.runtimes.list()).some((host) => host.name === name)) return null;
         if (await drains.undrain(name)) await audit.record(keyId, tenant, 'gpu-host.undrain', name);
       }
-      return this.#heard(name, drained);
+      return this.#awaitHeard(name, drained);
     });
   }
 
   /** The GPU host, once all its runtimes know its drain state or the wait is over. Null when no host has this name. */
-  async #heard(name: string, drained: boolean): Promise<GpuHostState | null> {
-    for (const until = performance.now() + HEARD_MS; ; await sleep(HEARD_POLL_MS)) {
+  async #awaitHeard(name: string, drained: boolean): Promise<GpuHostState | null> {
+    for (const giveUpAt = performance.now() + HEARD_MS; ; await sleep(HEARD_POLL_MS)) {
       const runtimes = await this.#scheduler.runtimes.list();
-      const told = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
-      const behind = told.some((host) => host.name === name && isDrained(host) !== drained);
-      if (!behind || performance.now() > until) return gpuHostsOf(runtimes).find((host) => host.name === name) ?? null;
+      const reportedHosts = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
+      const isBehind = reportedHosts.some((host) => host.name === name && isDrained(host) !== drained);
+      if (!isBehind || performance.now() > giveUpAt)
+        return gpuHostsOf(runtimes).find((host) => host.name === name) ?? null;
     }
   }
 
@@ -172,9 +175,9 @@ export class NodeOperations implements Operations {
           );
         if (outcome === 'drained') await audit.record(keyId, tenant, 'machine.drain', name, force ? { force } : {});
       } else if (await drains.undrainMachine(machine)) await audit.record(keyId, tenant, 'machine.undrain', name);
-      for (const host of machine.gpuHosts) await this.#heard(host.name, drained);
-      const joined = (await redisUsers.joined()).find((each) => each.name === name);
-      return machineOf(machine, await this.#scheduler.runtimes.list(), await drains.names(), joined?.joinedAt);
+      for (const host of machine.gpuHosts) await this.#awaitHeard(host.name, drained);
+      const joinedMachine = (await redisUsers.joined()).find((each) => each.name === name);
+      return machineOf(machine, await this.#scheduler.runtimes.list(), await drains.names(), joinedMachine?.joinedAt);
     });
   }
 
@@ -216,27 +219,27 @@ export class NodeOperations implements Operations {
 function machineOf(
   { name, roles, alive, host, version, startedAt, gpuHosts }: MachineInfo,
   runtimes: readonly RuntimeInfo[],
-  drained: ReadonlySet<string>,
+  drainedNames: ReadonlySet<string>,
   joinedAt: number | undefined,
 ): MachineState {
-  const own = new Set(gpuHosts.map((each) => each.name));
+  const ownHosts = new Set(gpuHosts.map((each) => each.name));
   const sum = (of: readonly { readonly running: number }[]) => of.reduce((total, { running }) => total + running, 0);
-  const here = runtimes.flatMap(({ machine, alive: isThere, load }) =>
+  const localLoads = runtimes.flatMap(({ machine, alive: isThere, load }) =>
     machine === name && isThere && load ? [load] : [],
   );
-  const served = gpuHostsOf(runtimes).filter((each) => own.has(each.name));
+  const servedHosts = gpuHostsOf(runtimes).filter((each) => ownHosts.has(each.name));
   return {
     ...{ name, roles, alive, host, version, startedAt: new Date(startedAt).toISOString() },
     joinedAt: timeOf(joinedAt),
-    drained: drained.has(machineEntry(name)),
-    running: Math.max(sum(here), sum(served)),
+    drained: drainedNames.has(machineEntry(name)),
+    running: Math.max(sum(localLoads), sum(servedHosts)),
   };
 }
 
 /** A machine that has joined and does not run: it was never started, or it was stopped. */
 function absentMachine({ name, roles, joinedAt }: JoinedMachine): MachineState {
-  const none = { alive: false, host: null, version: null, startedAt: null, drained: false, running: 0 };
-  return { name, roles, ...none, joinedAt: timeOf(joinedAt) };
+  const absentState = { alive: false, host: null, version: null, startedAt: null, drained: false, running: 0 };
+  return { name, roles, ...absentState, joinedAt: timeOf(joinedAt) };
 }
 
 /** Null for a machine that joined without a token, or whose time of joining was not recorded. */

@@ -60,9 +60,9 @@ export class NodeReleases implements Releases {
       refuse(aliasNameFault(alias) ?? messageFault(change.message));
       requireOwn(call.principal, name);
       const { tenant, keyId } = call.principal;
-      const found = await this.#deployed(tenant, name);
+      const deployedFunction = await this.#requireFunction(tenant, name);
       const shares = change.shares.map(({ version, weight }, index) => ({
-        version: versionIn(found, version, `/shares/${index}/version`),
+        version: versionIn(deployedFunction, version, `/shares/${index}/version`),
         weight,
       }));
       refuse(sharesFault(shares));
@@ -104,23 +104,33 @@ export class NodeReleases implements Releases {
       refuse(aliasNameFault(alias) ?? messageFault(message));
       requireOwn(call.principal, name);
       const { tenant, keyId } = call.principal;
-      const found = await this.#deployed(tenant, name);
-      const to = request.to === undefined ? undefined : versionIn(found, request.to, '/to');
+      const deployedFunction = await this.#requireFunction(tenant, name);
+      const to = request.to === undefined ? undefined : versionIn(deployedFunction, request.to, '/to');
       const wish = { by: keyId, to, message, ifRevision };
       const { releases } = this.#scheduler;
       if (dryRun) {
-        const planned = await releases.planRollback(tenant, name, alias, wish);
-        if (!planned.ok) throw refusal(name, alias, planned);
-        const { from } = planned.plan;
-        const gone = planned.plan.to.find(({ version }) => !found.versions.some((known) => known.version === version));
-        if (gone !== undefined)
-          throw refusal(name, alias, { ok: false, reason: 'unknown-version', version: gone.version });
-        return { ...(await this.#shownPlan(found, planned.plan)), alias: toAlias({ alias, ...from }), dryRun };
+        const planOutcome = await releases.planRollback(tenant, name, alias, wish);
+        if (!planOutcome.ok) throw refusal(name, alias, planOutcome);
+        const { from } = planOutcome.plan;
+        const missingVersion = planOutcome.plan.to.find(
+          ({ version }) => !deployedFunction.versions.some((known) => known.version === version),
+        );
+        if (missingVersion !== undefined)
+          throw refusal(name, alias, { ok: false, reason: 'unknown-version', version: missingVersion.version });
+        return {
+          ...(await this.#planWithChanges(deployedFunction, planOutcome.plan)),
+          alias: toAlias({ alias, ...from }),
+          dryRun,
+        };
       }
       const outcome = await releases.rollback(tenant, name, alias, wish);
       if (!outcome.ok) throw refusal(name, alias, outcome);
       await this.#audit(call, 'alias.rollback', `${name}@${alias}`, { to: outcome.plan.to, message });
-      return { ...(await this.#shownPlan(found, outcome.plan)), alias: toAlias(outcome.alias), dryRun };
+      return {
+        ...(await this.#planWithChanges(deployedFunction, outcome.plan)),
+        alias: toAlias(outcome.alias),
+        dryRun,
+      };
     });
   }
 
@@ -128,12 +138,12 @@ export class NodeReleases implements Releases {
     return this.#functions.plan(call, manifest, component, target);
   }
 
-  removeVersion(call: Call, name: string, given: string, now: boolean): Promise<readonly Draining[] | null> {
+  removeVersion(call: Call, name: string, reference: string, now: boolean): Promise<readonly Draining[] | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
       requireOwn(call.principal, name);
-      const found = await this.#scheduler.functions.read(call.principal.tenant, name);
-      const version = found === null ? null : versionOf(found, given, 'version');
+      const deployedFunction = await this.#scheduler.functions.read(call.principal.tenant, name);
+      const version = deployedFunction === null ? null : versionOf(deployedFunction, reference, 'version');
       if (version === null) return null;
       const record = async (isRepeated: boolean) => {
         if (!isRepeated) await this.#audit(call, 'version.remove', `${name}@${version}`, { now });
@@ -159,9 +169,9 @@ export class NodeReleases implements Releases {
   liftQuarantine(call: Call, name: string): Promise<readonly string[] | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
-      const found = await this.#scheduler.functions.visibleVersions(call.principal.tenant, name);
-      if (found.length === 0) return null;
-      const lifted = await this.#scheduler.quarantine.lift(found.map(({ version }) => version));
+      const foundVersions = await this.#scheduler.functions.visibleVersions(call.principal.tenant, name);
+      if (foundVersions.length === 0) return null;
+      const lifted = await this.#scheduler.quarantine.lift(foundVersions.map(({ version }) => version));
       const versions = lifted.map(({ version }) => version);
       if (versions.length > 0) await this.#audit(call, 'quarantine.lift', name, { versions });
       return versions;
@@ -172,53 +182,57 @@ export class NodeReleases implements Releases {
     return this.#functions.resolve(call, name, reference);
   }
 
-  async #deployed(tenant: string, name: string): Promise<DeployedFunction> {
-    const found = FUNCTION_NAME.test(name) ? await this.#scheduler.functions.read(tenant, name) : null;
-    if (found === null) throw new GatewayError('unknown-function', `There is no function "${name}".`);
-    return found;
+  async #requireFunction(tenant: string, name: string): Promise<DeployedFunction> {
+    const deployedFunction = FUNCTION_NAME.test(name) ? await this.#scheduler.functions.read(tenant, name) : null;
+    if (deployedFunction === null) throw new GatewayError('unknown-function', `There is no function "${name}".`);
+    return deployedFunction;
   }
 
   /** Changes of a rollback, between the versions with the largest shares. */
-  async #shownPlan(
-    found: DeployedFunction,
+  async #planWithChanges(
+    deployedFunction: DeployedFunction,
     { from, to }: RollbackPlan,
   ): Promise<{ from: readonly Share[]; to: readonly Share[]; changes: readonly Difference[] }> {
     const { environments, functions } = this.#scheduler;
-    const of = async (shares: readonly Share[]) => {
+    const openedHeaviest = async (shares: readonly Share[]) => {
       const version = heaviest(shares);
-      const most = version === undefined ? null : await functions.runnable(found.tenant, found.name, version);
-      return most && environments.opened(most);
+      const heaviestVersion =
+        version === undefined
+          ? null
+          : await functions.runnable(deployedFunction.tenant, deployedFunction.name, version);
+      return heaviestVersion && environments.opened(heaviestVersion);
     };
-    const [before, after] = await Promise.all([of(from.shares), of(to)]);
+    const [before, after] = await Promise.all([openedHeaviest(from.shares), openedHeaviest(to)]);
     return { from: from.shares, to, changes: after === null ? [] : differences(before, after) };
   }
 
   #audit(
     { principal }: Call,
     act: 'alias.set' | 'alias.remove' | 'alias.rollback' | 'version.remove' | 'quarantine.lift',
-    on: string,
+    subject: string,
     details: object,
   ) {
-    return this.#scheduler.audit.record(principal.keyId, principal.tenant, act, on, { ...details });
+    return this.#scheduler.audit.record(principal.keyId, principal.tenant, act, subject, { ...details });
   }
 }
 
 /** Resolves a reference to a version; throws when there is none. */
-function versionIn(found: DeployedFunction, given: string, field: string): string {
-  const version = versionOf(found, given, field);
+function versionIn(deployedFunction: DeployedFunction, reference: string, field: string): string {
+  const version = versionOf(deployedFunction, reference, field);
   if (version !== null) return version;
-  const what = `"${given.slice(0, 100)}" is neither a version nor a tag of ${found.name}.`;
-  throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(found.name) });
+  const what = `"${reference.slice(0, 100)}" is neither a version nor a tag of ${deployedFunction.name}.`;
+  throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(deployedFunction.name) });
 }
 
-/** Returns the version that `given` names: a full version, its unique first digits, or an alias of a single version. Null when there is none. */
-function versionOf({ name, versions, aliases }: DeployedFunction, given: string, field: string): string | null {
-  if (versions.some(({ version }) => version === given)) return given;
-  const shares = aliases.find(({ alias }) => alias === given)?.shares ?? [];
+/** Returns the version that `reference` names: a full version, its unique first digits, or an alias of a single version. Null when there is none. */
+function versionOf({ name, versions, aliases }: DeployedFunction, reference: string, field: string): string | null {
+  if (versions.some(({ version }) => version === reference)) return reference;
+  const shares = aliases.find(({ alias }) => alias === reference)?.shares ?? [];
   if (shares.length === 1 && shares[0] !== undefined) return shares[0].version;
-  const matches = given.length < MIN_VERSION_PREFIX ? [] : versions.filter(({ version }) => version.startsWith(given));
+  const matches =
+    reference.length < MIN_VERSION_PREFIX ? [] : versions.filter(({ version }) => version.startsWith(reference));
   if (matches.length <= 1) return matches[0]?.version ?? null;
-  const what = `${matches.length} versions of ${name} begin with "${given}".`;
+  const what = `${matches.length} versions of ${name} begin with "${reference}".`;
   throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(name) });
 }
 

@@ -68,8 +68,8 @@ export async function translating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Translates the errors of a feed. `gone` makes the error for a subject that the store no longer has. */
-export function translatingFeed<T>(open: OpenFeed<T>, gone: () => GatewayError): OpenFeed<T> {
+/** Translates the errors of a feed. `notFoundError` makes the error for a subject that the store no longer has. */
+export function translatingFeed<T>(open: OpenFeed<T>, notFoundError: () => GatewayError): OpenFeed<T> {
   return (ready) => {
     const feed = open(ready);
     return {
@@ -77,7 +77,7 @@ export function translatingFeed<T>(open: OpenFeed<T>, gone: () => GatewayError):
         try {
           return feed.take();
         } catch (error) {
-          throw error instanceof StoreError && error.code === 'invalid-argument' ? gone() : translate(error);
+          throw error instanceof StoreError && error.code === 'invalid-argument' ? notFoundError() : translate(error);
         }
       },
       close: () => feed.close(),

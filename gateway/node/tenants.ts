@@ -31,8 +31,8 @@ export class NodeTenants implements Tenants {
     return translating(async () => {
       if (includesScope(call.principal.scopes, 'operator')) return this.#scheduler.tenants.list();
       requireAdministration(call, call.principal.tenant);
-      const own = await this.#scheduler.tenants.get(call.principal.tenant);
-      return own === null ? [] : [own];
+      const ownTenant = await this.#scheduler.tenants.get(call.principal.tenant);
+      return ownTenant === null ? [] : [ownTenant];
     });
   }
 
@@ -57,7 +57,7 @@ export class NodeTenants implements Tenants {
       if (outcome === 'exists') throw new GatewayError('conflict', `The tenant "${name}" already exists.`);
       if (outcome === 'full') throw new GatewayError('conflict', `There are ${MAX_TENANTS} tenants, the maximum.`);
       await audit.record(call.principal.keyId, name, 'tenant.create', name, { ...change });
-      return this.#found(name);
+      return this.#requireTenant(name);
     });
   }
 
@@ -79,14 +79,14 @@ export class NodeTenants implements Tenants {
         await audit.record(keyId, name, suspended ? 'tenant.suspend' : 'tenant.resume', name);
       if (latency !== undefined) await audit.record(keyId, name, 'tenant.latency', name, { latency });
       await this.#scheduler.pokeAdmission(name);
-      return this.#found(name);
+      return this.#requireTenant(name);
     });
   }
 
   keys(call: Call, tenant: string): Promise<readonly ApiKey[]> {
     return translating(async () => {
       requireAdministration(call, tenant);
-      await this.#found(tenant);
+      await this.#requireTenant(tenant);
       return (await this.#scheduler.apiKeys.list(tenant)).map(toApiKey);
     });
   }
@@ -99,16 +99,16 @@ export class NodeTenants implements Tenants {
           field: '/scopes',
         });
       }
-      const until = expiresAt === undefined ? undefined : Date.parse(expiresAt);
+      const expiresAtMs = expiresAt === undefined ? undefined : Date.parse(expiresAt);
       requireValid(KEY_NAME.test(name), 'name', 'The name of a key has 1 to 64 printable characters.');
       requireValid(scopes.length > 0, 'scopes', 'A key has at least one scope.');
       requireValid(
-        until === undefined || isAhead(until),
+        expiresAtMs === undefined || isAhead(expiresAtMs),
         'expiresAt',
         'A key expires in the future, within ten years.',
       );
       const { keyId } = call.principal;
-      const outcome = await this.#scheduler.apiKeys.create(tenant, { name, scopes, expiresAt: until }, keyId);
+      const outcome = await this.#scheduler.apiKeys.create(tenant, { name, scopes, expiresAt: expiresAtMs }, keyId);
       if (outcome.kind === 'unknown') throw unknownTenant(tenant);
       if (outcome.kind === 'full') throw tooManyKeys(tenant);
       return { ...toApiKey(outcome.key), apiKey: outcome.apiKey };
@@ -149,9 +149,9 @@ export class NodeTenants implements Tenants {
     return translating(async () => {
       if (tenant !== undefined) requireAdministration(call, tenant);
       else requireScope(call, 'admin');
-      const all = tenant === undefined && includesScope(call.principal.scopes, 'operator');
+      const readsAll = tenant === undefined && includesScope(call.principal.scopes, 'operator');
       const acts = await this.#scheduler.audit.read({
-        ...(!all && { tenant: tenant ?? call.principal.tenant }),
+        ...(!readsAll && { tenant: tenant ?? call.principal.tenant }),
         ...(cursor !== undefined && { before: cursor }),
         limit,
       });
@@ -169,7 +169,7 @@ export class NodeTenants implements Tenants {
     return key;
   }
 
-  async #found(name: string): Promise<Tenant> {
+  async #requireTenant(name: string): Promise<Tenant> {
     const tenant = await this.#scheduler.tenants.get(name);
     if (tenant === null) throw unknownTenant(name);
     return tenant;
@@ -198,14 +198,14 @@ function requireAdministration(call: Call, tenant: string): void {
   requireScope(call, tenant === call.principal.tenant ? 'admin' : 'operator');
 }
 
-function requireValid(holds: boolean, field: string, message: string): void {
-  if (!holds) throw new GatewayError('invalid-input', message, { field: `/${field}` });
+function requireValid(isValid: boolean, field: string, message: string): void {
+  if (!isValid) throw new GatewayError('invalid-input', message, { field: `/${field}` });
 }
 
 function checkChange({ weight, latency }: TenantChange): void {
   const { least, most } = WEIGHT;
-  const fits = weight === undefined || (Number.isInteger(weight) && weight >= least && weight <= most);
-  requireValid(fits, 'weight', `A weight is a whole number from ${least} to ${most}.`);
+  const isWeightValid = weight === undefined || (Number.isInteger(weight) && weight >= least && weight <= most);
+  requireValid(isWeightValid, 'weight', `A weight is a whole number from ${least} to ${most}.`);
   const { firstTokenMs, perTokenMs } = LATENCY_BOUNDS;
   requireValid(
     !latency || areLatencyTargets(latency),

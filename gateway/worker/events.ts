@@ -1,7 +1,7 @@
 import { EVENT_NAMES, type InvocationEvent } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import type { PulledSource } from '../app/http/pulled-feed.ts';
-import { placeOf } from '../app/invocations/event-id.ts';
+import { positionOf } from '../app/invocations/event-id.ts';
 import { errorFromEvent } from '../client/errors.ts';
 import { type Frame, FrameStream } from '../client/event-source.ts';
 import { translate } from './origin.ts';
@@ -13,7 +13,7 @@ const IDLE_TIMEOUT_MS = 60_000;
 export class OriginEvents implements PulledSource<InvocationEvent> {
   readonly #id: string;
   readonly #open: (signal: AbortSignal) => Promise<Response>;
-  readonly #closed = new AbortController();
+  readonly #connectionAbort = new AbortController();
   #frames: FrameStream | undefined;
   #failure: unknown;
 
@@ -42,11 +42,11 @@ export class OriginEvents implements PulledSource<InvocationEvent> {
 
   close(): void {
     this.#frames?.close();
-    this.#closed.abort();
+    this.#connectionAbort.abort();
   }
 
   async #connect(): Promise<FrameStream | undefined> {
-    const { signal } = this.#closed;
+    const { signal } = this.#connectionAbort;
     const { body } = await this.#open(signal);
     return body === null ? undefined : new FrameStream(body, { idleTimeoutMs: IDLE_TIMEOUT_MS, signal });
   }
@@ -57,8 +57,8 @@ export class OriginEvents implements PulledSource<InvocationEvent> {
     for (const frame of frames) {
       const event = EVENT_NAMES.find((name) => name === frame.event);
       if (event === undefined) continue;
-      const place = frame.hasId ? placeOf(frame.id) : null;
-      if (place) events.push({ seq: place.seq, epoch: place.epoch ?? 0, event, data: frame.data });
+      const position = frame.hasId ? positionOf(frame.id) : null;
+      if (position) events.push({ seq: position.seq, epoch: position.epoch ?? 0, event, data: frame.data });
       else if (event === 'error') {
         this.#failure = translate(errorFromEvent(JSON.parse(frame.data), this.#id));
         break;

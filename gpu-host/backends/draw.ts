@@ -13,36 +13,36 @@ export function allowedCount(logProbabilities: Float32Array, offset: number, cou
  * apply to probabilities after the temperature; min-p cuts what top-p left. The random number depends on seed and position alone.
  */
 export function drawPlace(draw: Draw, logProbabilities: Float32Array, offset: number, count: number): number {
-  let kept = allowedCount(logProbabilities, offset, count);
-  const weights = new Float64Array(kept);
+  let candidateCount = allowedCount(logProbabilities, offset, count);
+  const weights = new Float64Array(candidateCount);
   const top = logProbabilities[offset] as number;
   let sum = 0;
-  for (let i = 0; i < kept; i++) {
+  for (let i = 0; i < candidateCount; i++) {
     const weight = Math.exp(((logProbabilities[offset + i] as number) - top) / draw.temperature);
     weights[i] = weight;
     sum += weight;
   }
   if (draw.topP < 1) {
     const target = draw.topP * sum;
-    let reached = 0;
+    let reachedWeight = 0;
     let prefix = 0;
-    while (prefix < kept && reached < target) reached += weights[prefix++] as number;
-    kept = Math.max(1, prefix);
-    sum = reached;
+    while (prefix < candidateCount && reachedWeight < target) reachedWeight += weights[prefix++] as number;
+    candidateCount = Math.max(1, prefix);
+    sum = reachedWeight;
   }
   if (draw.minP > 0) {
     // The first weight is 1, so the cut relative to the most probable is the weight itself.
     let prefix = 1;
     sum = weights[0] as number;
-    while (prefix < kept && (weights[prefix] as number) >= draw.minP) sum += weights[prefix++] as number;
-    kept = prefix;
+    while (prefix < candidateCount && (weights[prefix] as number) >= draw.minP) sum += weights[prefix++] as number;
+    candidateCount = prefix;
   }
-  let left = uniform(draw.seed, draw.position) * sum;
-  for (let i = 0; i < kept; i++) {
-    left -= weights[i] as number;
-    if (left < 0) return i;
+  let remainingWeight = uniform(draw.seed, draw.position) * sum;
+  for (let i = 0; i < candidateCount; i++) {
+    remainingWeight -= weights[i] as number;
+    if (remainingWeight < 0) return i;
   }
-  return kept - 1;
+  return candidateCount - 1;
 }
 
 /** A number in [0, 1) with 53 random bits, a function of its two 32-bit arguments. */

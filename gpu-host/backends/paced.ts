@@ -32,7 +32,7 @@ export const paceMs = ({ stepMs, tokenMs, sequenceMs }: Pace, tokens: number, se
 export function pacedBackend(inner: Backend, model: string, pace: Pace, clock = CLOCK): Backend {
   const paced = <T>(tokens: number, sequences: number, step: () => Promise<T>): Promise<T> =>
     atPace(clock, paceMs(pace, tokens, sequences), step);
-  const replaced: Partial<Backend> = {
+  const overrides: Partial<Backend> = {
     device: { name: `paced ${model}` },
     // A step ahead would begin before the previous one has taken its time.
     ahead: false,
@@ -47,9 +47,9 @@ export function pacedBackend(inner: Backend, model: string, pace: Pace, clock = 
   };
   return new Proxy(inner, {
     get(target, key) {
-      if (key in replaced) return Reflect.get(replaced, key);
-      const own: unknown = Reflect.get(target, key);
-      return typeof own === 'function' ? own.bind(target) : own;
+      if (key in overrides) return Reflect.get(overrides, key);
+      const value: unknown = Reflect.get(target, key);
+      return typeof value === 'function' ? value.bind(target) : value;
     },
   });
 }
@@ -71,7 +71,7 @@ async function atPace<T>(clock: PaceClock, ms: number, step: () => Promise<T>): 
   try {
     return await step();
   } finally {
-    const leftMs = startMs + ms - clock.now();
-    if (leftMs > 0) await clock.wait(leftMs);
+    const remainingMs = startMs + ms - clock.now();
+    if (remainingMs > 0) await clock.wait(remainingMs);
   }
 }

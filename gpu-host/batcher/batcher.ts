@@ -107,7 +107,7 @@ export class Batcher {
     const clamped = Math.max(-queue.maxPriority, Math.min(queue.maxPriority, priority));
     if (clamped === queue.priority) return;
     queue.priority = clamped;
-    queue.scoreboard.ranked = true;
+    queue.scoreboard.isRanked = true;
     if (this.#queues.has(queue)) this.#repriced.add(queue);
   }
 
@@ -118,7 +118,7 @@ export class Batcher {
   setDepth(queue: BatchQueue, depth: number): void {
     if (!this.#queues.has(queue)) return;
     queue.depth = depth;
-    queue.scoreboard.ranked = true;
+    queue.scoreboard.isRanked = true;
     this.#deep.add(queue);
   }
 
@@ -149,7 +149,7 @@ export class Batcher {
     call.depth = queue.depth;
     this.#departure.came(call, nowMs);
     queue.scoreboard.add(call);
-    if (queue.scoreboard.ranked && call.blockers > 0) lendUrgency(call, this.limits.agingMs);
+    if (queue.scoreboard.isRanked && call.blockers > 0) lendUrgency(call, this.limits.agingMs);
     queue.push(call);
     if (queue.front === call) this.#advance(queue);
   }
@@ -208,7 +208,7 @@ export class Batcher {
 
   /** Call when one of several steps of the batch on the device is done and the next one has begun. The device was idle for `idleMs` before. */
   stepped(nowMs: number, idleMs = 0): void {
-    this.#latency.stepped(nowMs - idleMs - this.#startedMs);
+    this.#latency.noteStep(nowMs - idleMs - this.#startedMs);
     this.#startedMs = nowMs;
   }
 
@@ -226,7 +226,7 @@ export class Batcher {
   ended(nowMs: number): void {
     this.#busy = undefined;
     this.#computing.clear();
-    this.#latency.stepped(nowMs - this.#startedMs);
+    this.#latency.noteStep(nowMs - this.#startedMs);
     this.#departure.ended(nowMs, nowMs - this.#startedMs);
   }
 
@@ -235,7 +235,7 @@ export class Batcher {
     const { queue } = call;
     if (call.state === 'ready') this.#withdraw(call);
     call.state = 'done';
-    queue.back.delete(call);
+    queue.heldCalls.delete(call);
     if (queue.front === call) queue.shift();
     else queue.outstanding--;
     this.#unblock(call);
@@ -266,7 +266,7 @@ export class Batcher {
    * when it follows another held call, after that one.
    */
   hold(call: BatchCall): void {
-    if (call.queue.front !== call) call.queue.back.add(call);
+    if (call.queue.front !== call) call.queue.heldCalls.add(call);
     if (call.blockers > 0) this.#queueAgain(call);
     else call.state = 'paused';
     for (const later of call.dependents ?? []) this.#goBack(later);
@@ -336,7 +336,7 @@ export class Batcher {
     const { queue } = call;
     call.state = 'running';
     // A call that was held has left already.
-    if (queue.back.delete(call)) return;
+    if (queue.heldCalls.delete(call)) return;
     queue.shift();
     queue.outstanding++;
     this.#advance(queue);
@@ -348,7 +348,7 @@ export class Batcher {
 
   #unblocked = (call: BatchCall): void => {
     if (call.queue.front === call) this.#advance(call.queue);
-    else if (call.state === 'queued' && call.queue.back.has(call)) this.#admit(call);
+    else if (call.state === 'queued' && call.queue.heldCalls.has(call)) this.#admit(call);
   };
 
   #takeEarliest(): Batch {
@@ -379,7 +379,7 @@ export class Batcher {
     }
     this.#latency.begin(lists, nowMs);
     const batch = this.#takeFirst();
-    this.#latency.made();
+    this.#latency.noteBatch();
     return batch;
   }
 

@@ -21,7 +21,7 @@ export class BatchQueue {
   /** Calls that left the queue and are not done. */
   outstanding = 0;
   /** Outstanding calls that were held, and go again when they are resumed. */
-  readonly back = new Set<BatchCall>();
+  readonly heldCalls = new Set<BatchCall>();
   /** Time at which results emptied the queue, so that its next call can be expected; undefined otherwise. */
   answeredMs: number | undefined;
   /** Usual time until the queue's next call, milliseconds; undefined until seen once. */
@@ -67,19 +67,19 @@ export class BatchQueue {
 
   /** Removes and returns every call that has not left, in order, and those that were held, except calls on the device. */
   clear(): BatchCall[] {
-    const held = [...this.back].filter(({ state }) => state !== 'running');
-    for (const call of held) this.back.delete(call);
-    this.outstanding -= held.length;
+    const removedHeld = [...this.heldCalls].filter(({ state }) => state !== 'running');
+    for (const call of removedHeld) this.heldCalls.delete(call);
+    this.outstanding -= removedHeld.length;
     const calls = this.#calls.slice(this.#head, this.#tail) as BatchCall[];
-    const running = calls[0]?.state === 'running' ? calls.shift() : undefined;
-    this.#calls = running ? [running] : [];
+    const runningCall = calls[0]?.state === 'running' ? calls.shift() : undefined;
+    this.#calls = runningCall ? [runningCall] : [];
     this.#head = 0;
     this.#tail = this.#calls.length;
-    return [...held, ...calls];
+    return [...removedHeld, ...calls];
   }
 
   each(visit: (call: BatchCall) => void): void {
-    for (const call of this.back) visit(call);
+    for (const call of this.heldCalls) visit(call);
     for (let i = this.#head; i < this.#tail; i++) visit(this.#calls[i] as BatchCall);
   }
 

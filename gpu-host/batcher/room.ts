@@ -6,20 +6,20 @@ export class BatchRoom {
   readonly calls: BatchCall[] = [];
   readonly #maxCalls: number;
   readonly #sizeOf: (call: BatchCall) => number;
-  #left: number;
+  #remainingSize: number;
 
   /** @param maxSize sum of all calls' sizes; only a single call may exceed it */
   constructor(maxCalls: number, maxSize: number, sizeOf: (call: BatchCall) => number) {
     this.#maxCalls = maxCalls;
-    this.#left = maxSize;
+    this.#remainingSize = maxSize;
     this.#sizeOf = sizeOf;
   }
 
   /** Takes the call, or returns false when it does not fit. */
   take(call: BatchCall): boolean {
     const size = this.#sizeOf(call);
-    if (this.calls.length > 0 && (this.calls.length >= this.#maxCalls || size > this.#left)) return false;
-    this.#left -= size;
+    if (this.calls.length > 0 && (this.calls.length >= this.#maxCalls || size > this.#remainingSize)) return false;
+    this.#remainingSize -= size;
     this.calls.push(call);
     return true;
   }

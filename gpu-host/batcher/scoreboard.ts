@@ -25,9 +25,9 @@ const PRUNE_ENTRIES = 4096;
  */
 export class Scoreboard {
   /** True once queues of the space differ in priority: calls then lend their urgency to those that they wait for. */
-  ranked = false;
+  isRanked = false;
   #entries = new Map<number, Entry>();
-  #sole: BatchCall | undefined;
+  #soleCall: BatchCall | undefined;
   #size = 0;
   #prunedAt = PRUNE_ENTRIES;
 
@@ -39,27 +39,27 @@ export class Scoreboard {
   add(call: BatchCall): void {
     this.#size++;
     if (this.#size === 1) {
-      this.#sole = call;
+      this.#soleCall = call;
       return;
     }
-    if (this.#sole) this.#register(this.#sole);
-    this.#sole = undefined;
+    if (this.#soleCall) this.#register(this.#soleCall);
+    this.#soleCall = undefined;
     this.#register(call);
   }
 
   /**
-   * Removes a finished or dropped call; `freed` receives each call that now waits for no other. A call that ends before one that it waits
+   * Removes a finished or dropped call; `onFreed` receives each call that now waits for no other. A call that ends before one that it waits
    * for (dropped, or failed before its predecessor in the batch) keeps its place until that one is done: its dependents wait for both.
    */
-  remove(call: BatchCall, freed: (call: BatchCall) => void): void {
-    if (this.#sole === call) this.#sole = undefined;
+  remove(call: BatchCall, onFreed: (call: BatchCall) => void): void {
+    if (this.#soleCall === call) this.#soleCall = undefined;
     if (call.blockers > 0) return;
-    for (let gone = this.#release(call, freed); gone; ) {
-      const before: BatchCall[] = gone;
-      gone = undefined;
-      for (const next of before) {
-        const more = this.#release(next, freed);
-        if (more) gone = gone ? gone.concat(more) : more;
+    for (let endedCalls = this.#release(call, onFreed); endedCalls; ) {
+      const releasedCalls: BatchCall[] = endedCalls;
+      endedCalls = undefined;
+      for (const next of releasedCalls) {
+        const newlyEnded = this.#release(next, onFreed);
+        if (newlyEnded) endedCalls = endedCalls ? endedCalls.concat(newlyEnded) : newlyEnded;
       }
     }
     if (this.#size > 0 || this.#entries.size === 0) return;
@@ -68,16 +68,17 @@ export class Scoreboard {
   }
 
   /** Unblocks the call's dependents. Returns those that ended earlier and now block no call either. */
-  #release(call: BatchCall, freed: (call: BatchCall) => void): BatchCall[] | undefined {
+  #release(call: BatchCall, onFreed: (call: BatchCall) => void): BatchCall[] | undefined {
     this.#size--;
     const { dependents, links } = call;
     if (!dependents && !links) return undefined;
     call.dependents = undefined;
     call.links = undefined;
-    let gone: BatchCall[] | undefined;
-    if (dependents) for (const later of dependents) gone = unblock(later, freed, gone);
-    if (links?.softDependents) for (const { later } of links.softDependents) gone = unblock(later, freed, gone);
-    return gone;
+    let endedCalls: BatchCall[] | undefined;
+    if (dependents) for (const later of dependents) endedCalls = unblock(later, onFreed, endedCalls);
+    if (links?.softDependents)
+      for (const { later } of links.softDependents) endedCalls = unblock(later, onFreed, endedCalls);
+    return endedCalls;
   }
 
   #register(call: BatchCall): void {
@@ -119,9 +120,9 @@ export class Scoreboard {
   #block(earlier: BatchCall, later: BatchCall): void {
     if (earlier === later || isReleased(earlier)) return;
     if (earlier.dependents?.at(-1) === later) return;
-    const soft = earlier.links?.softDependents;
-    if (soft?.at(-1)?.later === later) soft.pop();
-    else this.#count(earlier, later);
+    const softDependents = earlier.links?.softDependents;
+    if (softDependents?.at(-1)?.later === later) softDependents.pop();
+    else this.#addBlocker(earlier, later);
     if (earlier.dependents) earlier.dependents.push(later);
     else earlier.dependents = [later];
   }
@@ -132,18 +133,18 @@ export class Scoreboard {
     if (earlier.dependents?.at(-1) === later) return;
     const links = linksOf(earlier);
     links.softDependents ??= [];
-    const last = links.softDependents.at(-1);
-    if (last?.later === later) {
-      last.needs ||= needs;
+    const lastDependent = links.softDependents.at(-1);
+    if (lastDependent?.later === later) {
+      lastDependent.needs ||= needs;
       return;
     }
     links.softDependents.push({ later, needs });
-    this.#count(earlier, later);
+    this.#addBlocker(earlier, later);
   }
 
-  #count(earlier: BatchCall, later: BatchCall): void {
+  #addBlocker(earlier: BatchCall, later: BatchCall): void {
     later.blockers++;
-    if (!this.ranked) return;
+    if (!this.isRanked) return;
     const links = linksOf(later);
     links.waitsFor ??= [];
     links.waitsFor.push(earlier);
@@ -159,20 +160,20 @@ export class Scoreboard {
   }
 }
 
-/** Removes one blocker of `later`. After the last, `later` is freed, or joins `gone` when it is done. */
+/** Removes one blocker of `later`. After the last, `later` is freed, or joins `endedCalls` when it is done. */
 function unblock(
   later: BatchCall,
-  freed: (call: BatchCall) => void,
-  gone: BatchCall[] | undefined,
+  onFreed: (call: BatchCall) => void,
+  endedCalls: BatchCall[] | undefined,
 ): BatchCall[] | undefined {
-  if (--later.blockers > 0) return gone;
+  if (--later.blockers > 0) return endedCalls;
   if (later.state !== 'done') {
-    freed(later);
-    return gone;
+    onFreed(later);
+    return endedCalls;
   }
-  if (!gone) return [later];
-  gone.push(later);
-  return gone;
+  if (!endedCalls) return [later];
+  endedCalls.push(later);
+  return endedCalls;
 }
 
 /** True when the call can share a batch with another that touches the same pages. */

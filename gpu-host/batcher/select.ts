@@ -62,34 +62,43 @@ export function selectForwards(
   const { maxCalls, maxTokens } = limits;
   const quarter = Math.max(1, maxTokens >> 2);
   const short = mostShortTokens(limits);
-  const all = { variant, limits, short, reserve: quarter, longTokens: maxTokens, mustFit: false };
-  const first = pressing.size === 0 ? [] : ready.filter((call) => call.variant === variant && pressing.has(call));
-  if (first.length === 0) {
-    select(ready, all, take);
+  const baseChoice = { variant, limits, short, reserve: quarter, longTokens: maxTokens, mustFit: false };
+  const pressingCalls =
+    pressing.size === 0 ? [] : ready.filter((call) => call.variant === variant && pressing.has(call));
+  if (pressingCalls.length === 0) {
+    select(ready, baseChoice, take);
     return;
   }
-  let others = 0;
+  let otherCount = 0;
   let shortTokens = 0;
   let longTokens = 0;
   for (const call of ready) {
     if (call.variant !== variant || pressing.has(call)) continue;
-    others++;
+    otherCount++;
     if (call.tokens > short) longTokens += call.tokens;
     else shortTokens += call.tokens;
   }
-  const kept = Math.min(quarter, shortTokens) + Math.min(quarter, longTokens);
-  let left: BatchLimits = limits;
-  const room = {
+  const reservedTokens = Math.min(quarter, shortTokens) + Math.min(quarter, longTokens);
+  let remainingLimits: BatchLimits = limits;
+  const pressingLimits = {
     ...limits,
-    maxCalls: Math.max(1, maxCalls - Math.min(1, others)),
-    maxTokens: Math.max(1, maxTokens - kept),
+    maxCalls: Math.max(1, maxCalls - Math.min(1, otherCount)),
+    maxTokens: Math.max(1, maxTokens - reservedTokens),
   };
-  select(first, { ...all, limits: room, reserve: Math.min(quarter, room.maxTokens - 1) }, (call, count) => {
-    left = { ...left, maxCalls: left.maxCalls - 1, maxTokens: left.maxTokens - count };
-    take(call, count);
-  });
-  if (left.maxCalls <= 0 || left.maxTokens <= 0) return;
-  select(ready, { ...all, limits: left, longTokens: quarter, except: pressing, mustFit: true }, take);
+  select(
+    pressingCalls,
+    { ...baseChoice, limits: pressingLimits, reserve: Math.min(quarter, pressingLimits.maxTokens - 1) },
+    (call, count) => {
+      remainingLimits = {
+        ...remainingLimits,
+        maxCalls: remainingLimits.maxCalls - 1,
+        maxTokens: remainingLimits.maxTokens - count,
+      };
+      take(call, count);
+    },
+  );
+  if (remainingLimits.maxCalls <= 0 || remainingLimits.maxTokens <= 0) return;
+  select(ready, { ...baseChoice, limits: remainingLimits, longTokens: quarter, except: pressing, mustFit: true }, take);
 }
 
 const NONE: ReadonlySet<BatchCall> = new Set();
@@ -97,8 +106,8 @@ const NONE: ReadonlySet<BatchCall> = new Set();
 function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void {
   const { variant, limits, short, reserve, except, mustFit } = choice;
   const isCandidate = (call: BatchCall): boolean => call.variant === variant && !except?.has(call);
-  const first = ready.find(isCandidate);
-  if (!first) return;
+  const mostUrgent = ready.find(isCandidate);
+  if (!mostUrgent) return;
   const { maxCalls, maxTokens } = limits;
   let calls = 0;
   let tokens = 0;
@@ -107,39 +116,39 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
     tokens += count;
     take(call, count);
   };
-  const counted = ready.length;
+  const initialLength = ready.length;
   let longsLeft = 0;
   for (const call of ready) if (isCandidate(call) && call.tokens > short) longsLeft++;
   // The variant's most urgent call always goes. If it is long and cannot be cut, it goes before short ones take its room.
-  const whole = !mustFit && first.tokens > short && !first.chunkable();
-  if (whole) {
+  const firstGoesWhole = !mustFit && mostUrgent.tokens > short && !mostUrgent.chunkable();
+  if (firstGoesWhole) {
     longsLeft--;
-    grant(first, first.tokens);
+    grant(mostUrgent, mostUrgent.tokens);
   }
   const longs: BatchCall[] = [];
   let nextLong = 0;
   let longRoom = choice.longTokens;
-  for (let at = 0; ; ) {
-    for (; at < ready.length; at++) {
-      const call = ready[at] as BatchCall;
-      if (!isCandidate(call) || (whole && call === first)) continue;
+  for (let index = 0; ; ) {
+    for (; index < ready.length; index++) {
+      const call = ready[index] as BatchCall;
+      if (!isCandidate(call) || (firstGoesWhole && call === mostUrgent)) continue;
       if (call.tokens > short) {
         longs.push(call);
-        if (at >= counted) longsLeft++;
+        if (index >= initialLength) longsLeft++;
         continue;
       }
       const callRoom = maxCalls - calls - (longsLeft > 0 ? 1 : 0);
       const tokenRoom = maxTokens - tokens - (longsLeft > 0 ? reserve : 0);
-      const goesAnyway = call === first && (!mustFit || call.tokens <= maxTokens);
+      const goesAnyway = call === mostUrgent && (!mustFit || call.tokens <= maxTokens);
       if ((callRoom > 0 && call.tokens <= tokenRoom) || goesAnyway) grant(call, call.tokens);
     }
     const call = longs[nextLong++];
     if (!call) return;
     longsLeft--;
-    const left = Math.min(maxTokens - tokens, longRoom);
-    if (calls >= maxCalls || left <= 0) return;
-    if (call.tokens > left && !mayCut(call)) continue;
-    const count = Math.min(call.tokens, left);
+    const remainingTokens = Math.min(maxTokens - tokens, longRoom);
+    if (calls >= maxCalls || remainingTokens <= 0) return;
+    if (call.tokens > remainingTokens && !mayCut(call)) continue;
+    const count = Math.min(call.tokens, remainingTokens);
     longRoom -= count;
     grant(call, count);
   }

@@ -98,27 +98,27 @@ export class LatencyTurns {
 
   /** Adds the calls whose pages a pressing call awaits to the pressing ones. */
   lend(awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>): void {
-    for (const [call, waiting] of awaitedBy)
-      if (waiting.some((waiter) => this.#pressing.has(waiter))) this.#pressing.add(call);
+    for (const [call, waiters] of awaitedBy)
+      if (waiters.some((waiter) => this.#pressing.has(waiter))) this.#pressing.add(call);
   }
 
   /** Call when the batch is made. */
-  made(): void {
+  noteBatch(): void {
     const isPassed = this.#pressing.size > 0 && this.#head?.state === 'ready';
     this.#passedOver = isPassed ? this.#passedOver + 1 : 0;
   }
 
   /** Call when a step of the batch is done. */
-  stepped(stepMs: number): void {
-    const kept = (this.#slowStepMs ?? 0) * (this.#pressing.size > 0 ? FORGET_CUT : FORGET);
-    this.#slowStepMs = Math.max(stepMs, kept);
+  noteStep(stepMs: number): void {
+    const decayedMs = (this.#slowStepMs ?? 0) * (this.#pressing.size > 0 ? FORGET_CUT : FORGET);
+    this.#slowStepMs = Math.max(stepMs, decayedMs);
   }
 
   #putFirst(list: BatchCall[]): void {
-    const first = list.filter((call) => this.#pressing.has(call));
-    if (first.length === 0) return;
-    first.sort((a, b) => dueMs(a, this.#limits) - dueMs(b, this.#limits));
-    const rest = list.filter((call) => !this.#pressing.has(call));
-    list.splice(0, list.length, ...first, ...rest);
+    const pressingCalls = list.filter((call) => this.#pressing.has(call));
+    if (pressingCalls.length === 0) return;
+    pressingCalls.sort((a, b) => dueMs(a, this.#limits) - dueMs(b, this.#limits));
+    const otherCalls = list.filter((call) => !this.#pressing.has(call));
+    list.splice(0, list.length, ...pressingCalls, ...otherCalls);
   }
 }

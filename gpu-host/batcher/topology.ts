@@ -22,14 +22,14 @@ interface Turn {
  * {@link mostYieldMs} at most and then keeps its turn, so its wait is bounded.
  *
  * @param calls ready calls of one kind
- * @param mostShort maximum inputs of a call that counts as short
+ * @param maxShortTokens maximum inputs of a call that counts as short
  */
-export function takeTurnsInTopology(calls: readonly BatchCall[], agingMs: number, mostShort: number): void {
+export function takeTurnsInTopology(calls: readonly BatchCall[], agingMs: number, maxShortTokens: number): void {
   const groups = new Map<string, BatchCall[]>();
   for (const call of calls) {
     // A call that others wait for has their urgency, and theirs must not go to calls for which they do not wait.
     if (call.depth === undefined || call.links?.lentMs !== undefined) continue;
-    const key = `${call.tokens > mostShort} ${call.queue.priority} ${call.queue.tenant}`;
+    const key = `${call.tokens > maxShortTokens} ${call.queue.priority} ${call.queue.tenant}`;
     const group = groups.get(key);
     if (!group) groups.set(key, [call]);
     else if (group.length < MOST_CALLS) group.push(call);

@@ -24,10 +24,10 @@ export function isMoreUrgent(call: BatchCall, other: BatchCall, agingMs: number)
 
 /** Sorts the most urgent first; among equals the first to arrive. */
 export function sortByUrgency(calls: BatchCall[], agingMs: number): void {
-  if (!inOrder(calls, agingMs)) calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.turn - b.turn);
+  if (!isInOrder(calls, agingMs)) calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.turn - b.turn);
 }
 
-function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
+function isInOrder(calls: readonly BatchCall[], agingMs: number): boolean {
   for (let i = 1; i < calls.length; i++) {
     const before = calls[i - 1] as BatchCall;
     const after = calls[i] as BatchCall;

@@ -62,7 +62,7 @@ interface EncodeCall {
   taken: number;
   readonly query: number | undefined;
   /** Texts without a result. */
-  left: number;
+  remainingTexts: number;
   /** Bytes of arguments and results. */
   readonly bytes: number;
 }
@@ -90,14 +90,14 @@ export class EncoderEngine {
   readonly #pause = new Pause();
   readonly #bytes: HostBytes;
   readonly #flush: () => void;
-  #running = false;
-  #stopped = false;
+  #isRunning = false;
+  #isStopped = false;
   /** Called when the batch on the device has ended. */
-  readonly #ended: (() => void)[] = [];
+  readonly #batchEndListeners: (() => void)[] = [];
   /** Inferlets with texts in the batch on the device. */
-  #computing: ReadonlySet<EncodePort> = new Set();
+  #computingPorts: ReadonlySet<EncodePort> = new Set();
   #counts = NOTHING;
-  #earlierNs = 0;
+  #spentNsAtReset = 0;
 
   /** @param flush sends the written results */
   constructor(model: HostedEncoder, bytes: HostBytes, share: DeviceShare, flush: () => void) {
@@ -117,11 +117,11 @@ export class EncoderEngine {
     const size = config.head.kind === 'reranker' ? 1 : config.hiddenSize;
     const resultBytes = operation.lengths.length * size * Float32Array.BYTES_PER_ELEMENT;
     const inferlet = this.#inferlets.get(port) ?? this.#newInferlet(port);
-    const held = bytes + resultBytes + operation.lengths.length * TEXT_BYTES;
-    const fits = inferlet.heap.fits(CALL_HEAP_BYTES) && inferlet.values.fits(held);
-    const refused = this.#refuse(operation) ?? (fits ? undefined : TOO_MANY);
-    if (refused) {
-      this.#answer(port, id, () => encodeError(port.writer, id, refused));
+    const callBytes = bytes + resultBytes + operation.lengths.length * TEXT_BYTES;
+    const fits = inferlet.heap.fits(CALL_HEAP_BYTES) && inferlet.values.fits(callBytes);
+    const refusal = this.#refuse(operation) ?? (fits ? undefined : TOO_MANY);
+    if (refusal) {
+      this.#answer(port, id, () => encodeError(port.writer, id, refusal));
       return;
     }
     const results = new Float32Array(resultBytes / Float32Array.BYTES_PER_ELEMENT);
@@ -130,12 +130,22 @@ export class EncoderEngine {
       return;
     }
     inferlet.heap.add(CALL_HEAP_BYTES);
-    inferlet.values.add(held);
+    inferlet.values.add(callBytes);
     this.#inferlets.set(port, inferlet);
     const { tenant } = port.owner;
     const left = operation.lengths.length;
     const { query } = port;
-    const call: EncodeCall = { tenant, port, id, results, ...inOrder(operation), taken: 0, query, left, bytes: held };
+    const call: EncodeCall = {
+      tenant,
+      port,
+      id,
+      results,
+      ...inOrder(operation),
+      taken: 0,
+      query,
+      remainingTexts: left,
+      bytes: callBytes,
+    };
     inferlet.calls.add(call);
     if (id !== 0) inferlet.byId.set(id, call);
     this.#queue.add(call);
@@ -151,8 +161,8 @@ export class EncoderEngine {
     this.#answer(port, id, () => encodeError(port.writer, id, STOPPED));
   }
 
-  /** Forgets the calls of an inferlet. Calls `released` when the device computes none of its texts. */
-  drop(port: EncodePort, released: () => void, why?: HandlerError): void {
+  /** Forgets the calls of an inferlet. Calls `onReleased` when the device computes none of its texts. */
+  drop(port: EncodePort, onReleased: () => void, why?: HandlerError): void {
     const inferlet = this.#inferlets.get(port);
     this.#inferlets.delete(port);
     inferlet?.heap.close();
@@ -163,8 +173,8 @@ export class EncoderEngine {
       encodeError(port.writer, call.id, why);
       port.touched();
     }
-    if (this.#computing.has(port)) this.#ended.push(released);
-    else released();
+    if (this.#computingPorts.has(port)) this.#batchEndListeners.push(onReleased);
+    else onReleased();
   }
 
   get stats(): EncoderStats {
@@ -172,42 +182,47 @@ export class EncoderEngine {
     return {
       ...{ name, kind: encoder.config.head.kind, device, ...this.#counts },
       waitingCalls: [...this.#inferlets.values()].reduce((sum, { calls }) => sum + calls.size, 0),
-      deviceBusyMs: (this.#time.spentNs - this.#earlierNs) / 1e6,
+      deviceBusyMs: (this.#time.spentNs - this.#spentNsAtReset) / 1e6,
       ...{ maxBatchTokens: this.#profile.maxTokens, latency: this.#profile.curve },
     };
   }
 
   resetStats(): void {
     this.#counts = NOTHING;
-    this.#earlierNs = this.#time.spentNs;
+    this.#spentNsAtReset = this.#time.spentNs;
   }
 
   /** Begins no further batch; resolves when the device is free. */
   async stop(): Promise<void> {
-    this.#stopped = true;
+    this.#isStopped = true;
     this.#pause.wake();
-    if (this.#computing.size > 0) await new Promise<void>((resolve) => this.#ended.push(resolve));
+    if (this.#computingPorts.size > 0) await new Promise<void>((resolve) => this.#batchEndListeners.push(resolve));
   }
 
   *#tenants(): Iterable<string> {
     yield* this.#queue.tenants;
-    for (const { owner } of this.#computing) yield owner.tenant;
+    for (const { owner } of this.#computingPorts) yield owner.tenant;
   }
 
   #newInferlet({ owner: { tenant } }: EncodePort): InferletCalls {
-    const taken = (shares: HostBytes['heap']) => new Taken(shares, tenant, LEAST_BYTES);
-    return { calls: new Set(), byId: new Map(), heap: taken(this.#bytes.heap), values: taken(this.#bytes.values) };
+    const newShare = (shares: HostBytes['heap']) => new Taken(shares, tenant, LEAST_BYTES);
+    return {
+      calls: new Set(),
+      byId: new Map(),
+      heap: newShare(this.#bytes.heap),
+      values: newShare(this.#bytes.values),
+    };
   }
 
   #wake(): void {
     this.#pause.wake();
-    if (this.#running || this.#stopped) return;
-    this.#running = true;
+    if (this.#isRunning || this.#isStopped) return;
+    this.#isRunning = true;
     setImmediate(() => void this.#work());
   }
 
   async #work(): Promise<void> {
-    while (!this.#stopped && !this.#queue.isEmpty) {
+    while (!this.#isStopped && !this.#queue.isEmpty) {
       if (this.#turns.mustWait()) {
         if (this.#turns.isUsed()) await this.#pause.wait(LONGEST_USE_MS);
         else await nextTurn();
@@ -217,11 +232,11 @@ export class EncoderEngine {
       this.#flush();
       await nextTurn();
     }
-    this.#running = false;
+    this.#isRunning = false;
   }
 
   async #compute(batch: readonly PickedText<EncodeCall>[]): Promise<void> {
-    this.#computing = new Set(batch.map(({ call }) => call.port));
+    this.#computingPorts = new Set(batch.map(({ call }) => call.port));
     this.#turns.begin(batch.reduce((sum, pick) => sum + lengthOf(pick), 0));
     const startedMs = performance.now();
     const outcome = await this.model.encoder.encode(batch.map(inputOf)).then(
@@ -239,23 +254,23 @@ export class EncoderEngine {
       for (const [i, pick] of batch.entries()) this.#accept(pick, outcome.values[i] ?? EMPTY);
     }
     this.#counts = { ...this.#counts, batches: this.#counts.batches + 1 };
-    this.#computing = new Set();
-    for (const tell of this.#ended.splice(0)) tell();
+    this.#computingPorts = new Set();
+    for (const tell of this.#batchEndListeners.splice(0)) tell();
   }
 
   /** Counts and bills the texts of a computed batch, those of ended calls and inferlets included. The runtime must know the tokens before it reads an answer. */
   #count(batch: readonly PickedText<EncodeCall>[]): void {
     const { texts, tokens } = this.#counts;
-    const more = batch.reduce((sum, pick) => sum + lengthOf(pick), 0);
-    this.#counts = { ...this.#counts, texts: texts + batch.length, tokens: tokens + more };
+    const batchTokens = batch.reduce((sum, pick) => sum + lengthOf(pick), 0);
+    this.#counts = { ...this.#counts, texts: texts + batch.length, tokens: tokens + batchTokens };
     for (const pick of batch) pick.call.port.meter.encoded(lengthOf(pick));
-    for (const port of this.#computing) port.writeUsage();
+    for (const port of this.#computingPorts) port.writeUsage();
   }
 
   #accept({ call, index }: PickedText<EncodeCall>, values: Float32Array): void {
     call.results.set(values, (call.places[index] ?? 0) * values.length);
-    call.left--;
-    if (call.left > 0 || !this.#finish(call)) return;
+    call.remainingTexts--;
+    if (call.remainingTexts > 0 || !this.#finish(call)) return;
     const { port, id, results } = call;
     this.#answer(port, id, () => encodeFloats(port.writer, id, results));
   }
@@ -294,24 +309,28 @@ export class EncoderEngine {
     const { contextLength, vocabularySize, tokenTypes, hiddenSize, head } = this.model.encoder.config;
     const invalid = (text: string) => handlerError('invalid-argument', text);
     const size = head.kind === 'reranker' ? 1 : hiddenSize;
-    const most = Math.min(MAX_ENCODED_TEXTS, Math.floor(MAX_RESULT_FLOATS / size));
-    if (lengths.length > most) {
-      return handlerError('limit-exceeded', `${lengths.length} texts in one call; ${most} is the limit`);
+    const maxTexts = Math.min(MAX_ENCODED_TEXTS, Math.floor(MAX_RESULT_FLOATS / size));
+    if (lengths.length > maxTexts) {
+      return handlerError('limit-exceeded', `${lengths.length} texts in one call; ${maxTexts} is the limit`);
     }
     if (firsts.length !== lengths.length) return invalid(`${firsts.length} segments of ${lengths.length} texts`);
-    let sum = 0;
+    let totalTokens = 0;
     for (const [i, length] of lengths.entries()) {
       if (length === 0 || length > contextLength) {
         return invalid(`text ${i} has ${length} tokens; from 1 to ${contextLength} are possible`);
       }
-      const first = firsts[i] ?? 0;
-      if (first > length || (first < length && tokenTypes < 2))
-        return invalid(`text ${i} has ${first} of ${length} tokens in the first of ${tokenTypes} segments`);
-      sum += length;
+      const firstSegmentLength = firsts[i] ?? 0;
+      if (firstSegmentLength > length || (firstSegmentLength < length && tokenTypes < 2))
+        return invalid(
+          `text ${i} has ${firstSegmentLength} of ${length} tokens in the first of ${tokenTypes} segments`,
+        );
+      totalTokens += length;
     }
-    if (sum !== tokens.length) return invalid(`${tokens.length} tokens for texts of ${sum} in all`);
-    const unknown = tokens.find((token) => token >= vocabularySize);
-    return unknown === undefined ? undefined : invalid(`token ${unknown} of a vocabulary of ${vocabularySize}`);
+    if (totalTokens !== tokens.length) return invalid(`${tokens.length} tokens for texts of ${totalTokens} in all`);
+    const unknownToken = tokens.find((token) => token >= vocabularySize);
+    return unknownToken === undefined
+      ? undefined
+      : invalid(`token ${unknownToken} of a vocabulary of ${vocabularySize}`);
   }
 }
 

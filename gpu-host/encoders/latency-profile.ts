@@ -47,30 +47,30 @@ export class LatencyProfile {
   get maxTokens(): number {
     const { curve } = this;
     const timeOf = ({ tokens, msPerToken }: LatencyPoint) => tokens * msPerToken;
-    const short = curve.filter(({ tokens }) => tokens <= SHORT_TOKENS).map(timeOf);
-    const shortMs = short.length === 0 ? 0 : Math.min(...short);
+    const shortTimes = curve.filter(({ tokens }) => tokens <= SHORT_TOKENS).map(timeOf);
+    const shortMs = shortTimes.length === 0 ? 0 : Math.min(...shortTimes);
     const targetMs = Math.max(TARGET_MS, shortMs, Math.min(SHORT_TIMES * shortMs, MOST_MS));
-    const fitting = curve.findLastIndex((point) => timeOf(point) <= targetMs);
-    const [last, next] = [curve[fitting], curve[fitting + 1]];
-    if (!last) return next ? Math.max(1, Math.floor(targetMs / next.msPerToken)) : FIRST_TOKENS;
-    const most = Math.floor(targetMs / (next ?? last).msPerToken);
-    return Math.max(last.tokens, Math.min(most, last.tokens * 2, 2 ** LARGEST));
+    const fittingIndex = curve.findLastIndex((point) => timeOf(point) <= targetMs);
+    const [fittingPoint, nextPoint] = [curve[fittingIndex], curve[fittingIndex + 1]];
+    if (!fittingPoint) return nextPoint ? Math.max(1, Math.floor(targetMs / nextPoint.msPerToken)) : FIRST_TOKENS;
+    const estimatedTokens = Math.floor(targetMs / (nextPoint ?? fittingPoint).msPerToken);
+    return Math.max(fittingPoint.tokens, Math.min(estimatedTokens, fittingPoint.tokens * 2, 2 ** LARGEST));
   }
 
   /** Notes a batch of this many tokens, padding included. */
   note(tokens: number, ms: number): void {
     const exponent = Math.min(LARGEST, Math.ceil(Math.log2(tokens)));
-    const now = Math.max(ms, LEAST_MS) / tokens;
-    const before = this.#msPerToken[exponent];
-    if (before === undefined) {
-      this.#msPerToken[exponent] = now;
+    const measured = Math.max(ms, LEAST_MS) / tokens;
+    const previous = this.#msPerToken[exponent];
+    if (previous === undefined) {
+      this.#msPerToken[exponent] = measured;
       return;
     }
     // A device that has become slower or faster is so for all sizes, and other sizes may not be measured again soon. Their times follow with
     // less weight, so that a size whose first measurement was disturbed does not stay out of line with them.
-    for (const [i, other] of this.#msPerToken.entries()) {
+    for (const [i, otherMs] of this.#msPerToken.entries()) {
       const weight = i === exponent ? WEIGHT : OTHERS_WEIGHT;
-      if (other !== undefined) this.#msPerToken[i] = other * (1 + weight * (now / before - 1));
+      if (otherMs !== undefined) this.#msPerToken[i] = otherMs * (1 + weight * (measured / previous - 1));
     }
   }
 }

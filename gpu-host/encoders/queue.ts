@@ -28,9 +28,9 @@ interface TenantCalls<Call> {
   /** The waiting calls in the order in which they came, each with the tokens of all calls that came before it. */
   readonly waiting: Map<Call, number>;
   /** Tokens of all calls that came. */
-  came: number;
+  arrivedTokens: number;
   /** Tokens of the calls that were taken or removed. */
-  gone: number;
+  departedTokens: number;
 }
 
 /**
@@ -53,16 +53,20 @@ export class EncodeQueue<Call extends Waiting> {
 
   add(call: Call): void {
     if (call.taken === call.lengths.length) return;
-    const tenant = this.#tenants.get(call.tenant) ?? { waiting: new Map<Call, number>(), came: 0, gone: 0 };
+    const tenant = this.#tenants.get(call.tenant) ?? {
+      waiting: new Map<Call, number>(),
+      arrivedTokens: 0,
+      departedTokens: 0,
+    };
     this.#tenants.set(call.tenant, tenant);
-    tenant.waiting.set(call, tenant.came);
-    tenant.came += tokensLeft(call);
+    tenant.waiting.set(call, tenant.arrivedTokens);
+    tenant.arrivedTokens += tokensLeft(call);
   }
 
   remove(call: Call): void {
     const tenant = this.#tenants.get(call.tenant);
     if (!tenant?.waiting.delete(call)) return;
-    tenant.gone += tokensLeft(call);
+    tenant.departedTokens += tokensLeft(call);
     if (tenant.waiting.size === 0) this.#tenants.delete(call.tenant);
   }
 
@@ -74,35 +78,41 @@ export class EncodeQueue<Call extends Waiting> {
     const batch: PickedText<Call>[] = [];
     let [width, tokens] = [0, 0];
     /** The call of each tenant whose turn it is, until all its texts are taken. */
-    const turns = new Map<TenantCalls<Call>, Call>();
+    const currentCalls = new Map<TenantCalls<Call>, Call>();
     const takeOne = (tenant: TenantCalls<Call>): number => {
-      const turn = turns.get(tenant);
-      const call = turn && tenant.waiting.has(turn) ? turn : nextOf(tenant, maxTokens);
+      const currentCall = currentCalls.get(tenant);
+      const call = currentCall && tenant.waiting.has(currentCall) ? currentCall : nextOf(tenant, maxTokens);
       if (!call) return 0;
-      turns.set(tenant, call);
+      currentCalls.set(tenant, call);
       const length = call.lengths[call.taken] ?? 0;
-      const wider = Math.max(width, length);
-      const padded = (batch.length + 1) * wider;
-      const padding = padded - tokens - length;
-      if (batch.length > 0 && (padded > maxTokens || padding > Math.max(FREE_PADDING, padded / 2))) return 0;
-      width = wider;
+      const newWidth = Math.max(width, length);
+      const paddedTokens = (batch.length + 1) * newWidth;
+      const padding = paddedTokens - tokens - length;
+      if (batch.length > 0 && (paddedTokens > maxTokens || padding > Math.max(FREE_PADDING, paddedTokens / 2)))
+        return 0;
+      width = newWidth;
       tokens += length;
       batch.push({ call, index: call.taken });
       call.taken++;
-      tenant.gone += length;
+      tenant.departedTokens += length;
       if (call.taken === call.lengths.length) tenant.waiting.delete(call);
       return length;
     };
-    const share = maxTokens / Math.max(1, this.#tenants.size);
+    const tokenShare = maxTokens / Math.max(1, this.#tenants.size);
     for (const tenant of this.#tenants.values()) {
-      let used = 0;
-      for (let more = takeOne(tenant); more > 0; more = used < share ? takeOne(tenant) : 0) used += more;
+      let takenTokens = 0;
+      for (
+        let textTokens = takeOne(tenant);
+        textTokens > 0;
+        textTokens = takenTokens < tokenShare ? takeOne(tenant) : 0
+      )
+        takenTokens += textTokens;
     }
     for (const tenant of this.#tenants.values()) while (takeOne(tenant) > 0);
-    const [first] = this.#tenants;
+    const [firstEntry] = this.#tenants;
     for (const [name, { waiting }] of this.#tenants) if (waiting.size === 0) this.#tenants.delete(name);
     // The next batch begins with another tenant.
-    if (first && this.#tenants.delete(first[0])) this.#tenants.set(...first);
+    if (firstEntry && this.#tenants.delete(firstEntry[0])) this.#tenants.set(...firstEntry);
     return batch;
   }
 }
@@ -112,15 +122,19 @@ export class EncodeQueue<Call extends Waiting> {
  * one are gone, so any other tokens that are gone overtook the first call, or were removed. Once these tokens fill
  * {@link MOST_OVERTAKING_BATCHES} batches, calls go first come, first served until the tokens are fewer: no call is overtaken by more.
  */
-function nextOf<Call extends Waiting>({ waiting, gone }: TenantCalls<Call>, maxTokens: number): Call | undefined {
+function nextOf<Call extends Waiting>(
+  { waiting, departedTokens }: TenantCalls<Call>,
+  maxTokens: number,
+): Call | undefined {
   const [head] = waiting;
   if (!head) return undefined;
-  const [first, before] = head;
-  if (first.query === undefined || gone - before >= MOST_OVERTAKING_BATCHES * maxTokens) return first;
-  let best = first;
-  let seen = 0;
+  const [firstCall, tokensBefore] = head;
+  if (firstCall.query === undefined || departedTokens - tokensBefore >= MOST_OVERTAKING_BATCHES * maxTokens)
+    return firstCall;
+  let best = firstCall;
+  let callCount = 0;
   for (const call of waiting.keys()) {
-    if (call.query === undefined || ++seen > MOST_EXCHANGING) break;
+    if (call.query === undefined || ++callCount > MOST_EXCHANGING) break;
     if (call.query < (best.query ?? 0)) best = call;
   }
   return best;

@@ -9,16 +9,16 @@ export class AdapterHold implements AdapterWant {
   readonly space: ModelSpace;
   readonly #adapters: Adapters;
   /** Called when the adapter has arrived or been refused. */
-  readonly #told: () => void;
+  readonly #onSettled: () => void;
   #state: 'unasked' | 'waiting' | 'held' | 'refused' | 'over' = 'unasked';
   #adapter: DeviceAdapter | undefined;
-  #why: unknown;
+  #failureReason: unknown;
 
-  constructor(name: string, space: ModelSpace, adapters: Adapters, told: () => void) {
+  constructor(name: string, space: ModelSpace, adapters: Adapters, onSettled: () => void) {
     this.name = name;
     this.space = space;
     this.#adapters = adapters;
-    this.#told = told;
+    this.#onSettled = onSettled;
   }
 
   /**
@@ -26,12 +26,12 @@ export class AdapterHold implements AdapterWant {
    * whose batches may have several adapters.
    */
   get variant(): string | undefined {
-    return this.#state === 'refused' || this.#adapters.mixed ? undefined : this.name;
+    return this.#state === 'refused' || this.#adapters.mixesAdapters ? undefined : this.name;
   }
 
   /** The adapter, once `acquire` was true or the call was told. @throws the reason why the adapter was refused */
   get adapter(): DeviceAdapter {
-    if (this.#state === 'refused') throw this.#why;
+    if (this.#state === 'refused') throw this.#failureReason;
     if (!this.#adapter) throw new Error(`a call computes without its adapter ${this.name}`);
     return this.#adapter;
   }
@@ -48,13 +48,13 @@ export class AdapterHold implements AdapterWant {
   arrived(adapter: DeviceAdapter): void {
     this.#adapter = adapter;
     this.#state = 'held';
-    this.#told();
+    this.#onSettled();
   }
 
   failed(why: unknown): void {
-    this.#why = why;
+    this.#failureReason = why;
     this.#state = 'refused';
-    this.#told();
+    this.#onSettled();
   }
 
   /** Gives the adapter up until the next `acquire`. A refusal stays. */

@@ -42,13 +42,13 @@ export class AdapterQueue {
 
   /** Removes and returns all wants of an adapter. */
   take(name: string): AdapterWant[] {
-    const taken: AdapterWant[] = [];
+    const takenWants: AdapterWant[] = [];
     for (const [tenant, names] of this.#tenants) {
-      taken.push(...(names.get(name) ?? []));
+      takenWants.push(...(names.get(name) ?? []));
       names.delete(name);
       if (names.size === 0) this.#tenants.delete(tenant);
     }
-    return taken;
+    return takenWants;
   }
 
   drop(want: AdapterWant): void {

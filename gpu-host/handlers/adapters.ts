@@ -25,35 +25,35 @@ interface Resident {
  */
 export class Adapters {
   readonly #backend: Pick<Backend, 'loadAdapter' | 'adapterBytes' | 'mixesAdapters'>;
-  readonly #known: ReadonlyMap<string, LoadedAdapter>;
+  readonly #adapters: ReadonlyMap<string, LoadedAdapter>;
   readonly #maxBytes: number;
   readonly #charge: (ms: number, payers: readonly Payer[]) => void;
   /** Least recently used first. */
   readonly #residents = new Map<string, Resident>();
   /** Residents that leave as soon as no call holds them. */
-  readonly #leaving = new Set<string>();
+  readonly #leavingNames = new Set<string>();
   readonly #queue = new AdapterQueue();
   /** Device bytes of every adapter loaded so far. */
   readonly #sizes = new Map<string, number>();
   /** The loading loop; undefined while no call wants an adapter. */
-  #work: Promise<void> | undefined;
+  #loading: Promise<void> | undefined;
   /** Wakes the loading loop: there may be room, or the want may be gone. */
-  #changed: () => void = () => undefined;
+  #wakeLoader: () => void = () => undefined;
 
   constructor(
     backend: Pick<Backend, 'loadAdapter' | 'adapterBytes' | 'mixesAdapters'>,
-    known: ReadonlyMap<string, LoadedAdapter> = new Map(),
+    adapters: ReadonlyMap<string, LoadedAdapter> = new Map(),
     maxBytes = Number.POSITIVE_INFINITY,
     charge: (ms: number, payers: readonly Payer[]) => void = () => undefined,
   ) {
     this.#backend = backend;
-    this.#known = known;
+    this.#adapters = adapters;
     this.#maxBytes = maxBytes;
     this.#charge = charge;
   }
 
   /** True when calls with different adapters may share a batch. */
-  get mixed(): boolean {
+  get mixesAdapters(): boolean {
     return this.#backend.mixesAdapters === true;
   }
 
@@ -66,15 +66,15 @@ export class Adapters {
 
   /** Sorted by name. */
   list(): readonly AdapterInfo[] {
-    return [...this.#known]
+    return [...this.#adapters]
       .map(([name, { rank }]) => ({ name, rank, loaded: this.#residents.has(name) }))
       .toSorted((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   /** The fault for an unknown adapter, `unsupported` when the model has none at all; undefined when the adapter exists. */
   refuse(name: string): CallFault | undefined {
-    if (this.#known.has(name)) return undefined;
-    if (this.#known.size === 0) return fault('unsupported', 'this model has no adapters; ask runtime.model-traits');
+    if (this.#adapters.has(name)) return undefined;
+    if (this.#adapters.size === 0) return fault('unsupported', 'this model has no adapters; ask runtime.model-traits');
     return fault('not-found', `this model has no adapter named ${name}; ask list-adapters`);
   }
 
@@ -85,9 +85,9 @@ export class Adapters {
   hold(want: AdapterWant): DeviceAdapter | undefined {
     const { name } = want;
     const resident = this.#residents.get(name);
-    if (resident && !this.#leaving.has(name)) return this.#use(name, resident);
+    if (resident && !this.#leavingNames.has(name)) return this.#use(name, resident);
     this.#queue.add(want);
-    this.#work ??= this.#bringAll();
+    this.#loading ??= this.#bringAll();
     return undefined;
   }
 
@@ -95,13 +95,13 @@ export class Adapters {
   release(name: string): void {
     const resident = this.#residents.get(name);
     if (resident) resident.holds--;
-    this.#changed();
+    this.#wakeLoader();
   }
 
   /** Drops a want without telling it. */
   drop(want: AdapterWant): void {
     this.#queue.drop(want);
-    this.#changed();
+    this.#wakeLoader();
   }
 
   /**
@@ -111,9 +111,9 @@ export class Adapters {
    */
   load(name: string, space: AdapterWant['space']): Promise<void> {
     return new Promise((resolve, reject) => {
-      const unknown = this.refuse(name);
-      if (unknown) {
-        reject(unknown);
+      const refusal = this.refuse(name);
+      if (refusal) {
+        reject(refusal);
         return;
       }
       const arrived = () => {
@@ -127,14 +127,14 @@ export class Adapters {
   /** Drops all wants of an inferlet that has ended. */
   forget(space: AdapterWant['space']): void {
     for (const want of this.#queue.dropAll(space)) want.failed(fault('cancelled', 'the inferlet has ended'));
-    this.#changed();
+    this.#wakeLoader();
   }
 
   /** Drops all wants without telling them; resolves when no adapter is being read. */
   async close(): Promise<void> {
     this.#queue.clear();
-    this.#changed();
-    await this.#work;
+    this.#wakeLoader();
+    await this.#loading;
   }
 
   async #bringAll(): Promise<void> {
@@ -148,7 +148,7 @@ export class Adapters {
         for (const want of this.#queue.take(name)) want.failed(error);
       }
     }
-    this.#work = undefined;
+    this.#loading = undefined;
   }
 
   /** Gives the adapter to all that have waited for it; they pay for the load. */
@@ -165,28 +165,28 @@ export class Adapters {
   async #bring(name: string): Promise<Resident | undefined> {
     const resident = this.#residents.get(name);
     if (resident) return resident;
-    const known = this.#known.get(name);
-    if (!known) throw this.refuse(name);
-    const expected = this.#sizes.get(name) ?? this.#backend.adapterBytes?.(known) ?? known.bytes;
+    const loadedAdapter = this.#adapters.get(name);
+    if (!loadedAdapter) throw this.refuse(name);
+    const expected = this.#sizes.get(name) ?? this.#backend.adapterBytes?.(loadedAdapter) ?? loadedAdapter.bytes;
     if (!(await this.#makeRoom(name, expected))) return undefined;
-    const adapter = await this.#read(name, known);
+    const adapter = await this.#read(name, loadedAdapter);
     this.#sizes.set(name, adapter.bytes);
-    let kept = false;
+    let hasRoom = false;
     try {
       // The device may need more bytes than expected.
-      kept = await this.#makeRoom(name, adapter.bytes);
+      hasRoom = await this.#makeRoom(name, adapter.bytes);
     } finally {
-      if (!kept) adapter.release?.();
+      if (!hasRoom) adapter.release?.();
     }
-    if (!kept) return undefined;
-    const made = { adapter, holds: 0, unpaidMs: adapter.loadMs };
-    this.#residents.set(name, made);
-    return made;
+    if (!hasRoom) return undefined;
+    const newResident = { adapter, holds: 0, unpaidMs: adapter.loadMs };
+    this.#residents.set(name, newResident);
+    return newResident;
   }
 
-  async #read(name: string, known: LoadedAdapter): Promise<DeviceAdapter> {
+  async #read(name: string, loadedAdapter: LoadedAdapter): Promise<DeviceAdapter> {
     try {
-      return await this.#backend.loadAdapter(known);
+      return await this.#backend.loadAdapter(loadedAdapter);
     } catch (error) {
       if (!(error instanceof ModelError)) throw error;
       throw new CallFault(unreadable(`the adapter ${name}`, error));
@@ -214,28 +214,28 @@ export class Adapters {
       if (fits) break;
       // Calls that hold an adapter have had their turn: they will end, by the device or with their inferlet, or give it back to wait for memory.
       await new Promise<void>((resolve) => {
-        this.#changed = resolve;
+        this.#wakeLoader = resolve;
       });
     }
-    this.#leaving.clear();
+    this.#leavingNames.clear();
     return fits;
   }
 
   /** Evicts the least recently used ones until `bytes` more fit, or marks held ones as leaving. @returns whether the bytes fit now */
   #evict(bytes: number): boolean {
-    this.#leaving.clear();
-    let held = this.bytes;
+    this.#leavingNames.clear();
+    let residentBytes = this.bytes;
     for (const [name, { adapter, holds }] of this.#residents) {
-      if (held + bytes <= this.#maxBytes) break;
-      held -= adapter.bytes;
+      if (residentBytes + bytes <= this.#maxBytes) break;
+      residentBytes -= adapter.bytes;
       if (holds > 0) {
-        this.#leaving.add(name);
+        this.#leavingNames.add(name);
         continue;
       }
       this.#residents.delete(name);
       adapter.release?.();
     }
-    return this.#leaving.size === 0;
+    return this.#leavingNames.size === 0;
   }
 }
 

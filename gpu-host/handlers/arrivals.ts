@@ -18,21 +18,21 @@ export class Arrivals {
 
   take(call: HostCall, nowMs: number): void {
     const { space } = call.hostQueue;
-    const { arriving, owner, port, scoreboard } = space;
-    if (arriving.length > 0) arriving.push(call);
+    const { arrivingCalls, owner, port, scoreboard } = space;
+    if (arrivingCalls.length > 0) arrivingCalls.push(call);
     // A lone call needs no place in an order.
     else if (!call.hasManyAddresses || scoreboard.size === 0) this.#batcher.push(call, nowMs);
     else {
-      arriving.push(call);
+      arrivingCalls.push(call);
       void this.#gaps.work(() => this.#takeNext(space), owner.tenant, port.meter);
     }
   }
 
   /** Returns true when calls of `space` are left, undefined when it has ended. */
-  #takeNext({ arriving }: ModelSpace): boolean | undefined {
-    const call = arriving.shift();
+  #takeNext({ arrivingCalls }: ModelSpace): boolean | undefined {
+    const call = arrivingCalls.shift();
     if (!call) return undefined;
     this.#batcher.push(call, performance.now());
-    return arriving.length > 0;
+    return arrivingCalls.length > 0;
   }
 }

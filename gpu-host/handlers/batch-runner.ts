@@ -86,15 +86,15 @@ export class BatchRunner {
 
   async #runPinned(batch: Batch): Promise<void> {
     await this.#encode(batch.encodings as readonly EmbedImageCall[]);
-    const projections = this.#checked(batch.projections as readonly ProjectCall[]);
-    const answered = await this.#forward(batch, projections);
-    const left = projections.filter((call) => !answered.has(call) && !this.#followsHeld(call));
-    await this.#distributions(left.filter((call) => call instanceof DistributionCall));
-    await this.#scores(left.filter((call) => call instanceof ScoreCall));
+    const projections = this.#withValidArguments(batch.projections as readonly ProjectCall[]);
+    const answeredCalls = await this.#forward(batch, projections);
+    const unanswered = projections.filter((call) => !answeredCalls.has(call) && !this.#followsHeld(call));
+    await this.#distributions(unanswered.filter((call) => call instanceof DistributionCall));
+    await this.#scores(unanswered.filter((call) => call instanceof ScoreCall));
   }
 
   /** Returns the projections with valid arguments; the others have failed. */
-  #checked(calls: readonly ProjectCall[]): ProjectCall[] {
+  #withValidArguments(calls: readonly ProjectCall[]): ProjectCall[] {
     return calls.filter((call) =>
       this.#try(call, () => {
         call.check();
@@ -105,28 +105,28 @@ export class BatchRunner {
 
   /** Computes the forwards. Returns the projections that the same step answered. */
   async #forward(batch: Batch, projections: readonly ProjectCall[]): Promise<Set<ProjectCall>> {
-    const answered = new Set<ProjectCall>();
+    const answeredCalls = new Set<ProjectCall>();
     const prepared = this.#prepare(batch, projections);
-    if (prepared.length > 0) await this.#compute(prepared, answered, projections.length === 0);
-    return answered;
+    if (prepared.length > 0) await this.#compute(prepared, answeredCalls, projections.length === 0);
+    return answeredCalls;
   }
 
   /** @param mayGoOn true when further steps of the runs may follow */
-  async #compute(prepared: readonly StepPart[], answered: Set<ProjectCall>, mayGoOn: boolean): Promise<void> {
+  async #compute(prepared: readonly StepPart[], answeredCalls: Set<ProjectCall>, mayGoOn: boolean): Promise<void> {
     let step: DeviceStep | undefined = new DeviceStep(this.#context.backend, prepared, false);
     while (step) {
-      const next: DeviceStep | undefined = mayGoOn ? this.#goAhead(step) : undefined;
-      const guesses = mayGoOn && !next ? this.#guesses.rowsAfter(step) : [];
+      const nextStep: DeviceStep | undefined = mayGoOn ? this.#goAhead(step) : undefined;
+      const guesses = mayGoOn && !nextStep ? this.#guesses.rowsAfter(step) : [];
       await step.ended;
       const startedMs = this.#charge(step, meterOf);
       if (step.failure) {
-        await this.#failStep(step, step.failure.error, next, answered);
+        await this.#failStep(step, step.failure.error, nextStep, answeredCalls);
         return;
       }
-      const guessed = this.#guesses.handOver(guesses);
-      this.#acceptStep(step, startedMs, next, answered);
-      if (guessed) await this.#guesses.follow(guessed);
-      step = next;
+      const guessedStep = this.#guesses.handOver(guesses);
+      this.#acceptStep(step, startedMs, nextStep, answeredCalls);
+      if (guessedStep) await this.#guesses.follow(guessedStep);
+      step = nextStep;
       if (step) await this.#turns.stepped(step.parts.length);
     }
   }
@@ -152,16 +152,21 @@ export class BatchRunner {
     return startedMs;
   }
 
-  #acceptStep(step: ComputedStep, startedMs: number, next: DeviceStep | undefined, answered: Set<ProjectCall>): void {
+  #acceptStep(
+    step: ComputedStep,
+    startedMs: number,
+    nextStep: DeviceStep | undefined,
+    answeredCalls: Set<ProjectCall>,
+  ): void {
     const { parts, outputs } = step;
     this.#turns.computed();
-    this.#tell(step, startedMs);
-    const going = next && new Set(next.parts.map(({ call }) => call));
+    this.#recordStep(step, startedMs);
+    const continuingCalls = nextStep && new Set(nextStep.parts.map(({ call }) => call));
     for (const [i, { call, grant }] of parts.entries()) {
       if (call.state === 'done') continue;
       const acceptedMs = call.span === '' ? 0 : performance.now();
-      this.#accept(call, grant, outputs[i] as SequenceOutput, answered, going?.has(call) ?? false);
-      if (call.span !== '' && call.samples) this.#traces?.sampled(call, acceptedMs, performance.now());
+      this.#accept(call, grant, outputs[i] as SequenceOutput, answeredCalls, continuingCalls?.has(call) ?? false);
+      if (call.span !== '' && call.samples) this.#traces?.recordSample(call, acceptedMs, performance.now());
     }
   }
 
@@ -169,16 +174,16 @@ export class BatchRunner {
   async #failStep(
     step: DeviceStep,
     error: unknown,
-    next: DeviceStep | undefined,
-    answered: Set<ProjectCall>,
+    nextStep: DeviceStep | undefined,
+    answeredCalls: Set<ProjectCall>,
   ): Promise<void> {
-    if (next) {
-      await next.ended;
-      this.#charge(next, meterOf);
-      for (const call of openRuns(next)) call.retract();
+    if (nextStep) {
+      await nextStep.ended;
+      this.#charge(nextStep, meterOf);
+      for (const call of openRuns(nextStep)) call.retract();
     }
-    const refused = error instanceof InvalidInput;
-    if (refused && step.isAhead) {
+    const isRefused = error instanceof InvalidInput;
+    if (isRefused && step.isAhead) {
       // The backend could not take tokens of the step before; now they are known.
       for (const call of openRuns(step)) {
         call.retract();
@@ -188,32 +193,32 @@ export class BatchRunner {
       return;
     }
     // One call of the batch is invalid; computing each alone finds it.
-    if (refused && step.parts.length > 1) return this.#computeEach(step.parts, answered);
+    if (isRefused && step.parts.length > 1) return this.#computeEach(step.parts, answeredCalls);
     for (const { call } of step.parts) if (call.state !== 'done') this.#fail(call, deviceError(error));
   }
 
   /** Computes the calls one after another, in batch order: later ones may need the results of earlier ones. */
-  async #computeEach(prepared: readonly StepPart[], answered: Set<ProjectCall>): Promise<void> {
-    for (const each of prepared) {
-      if (each.call.state === 'done') continue;
-      if (each.call.hostQueue.space.closed) {
-        this.#turns.finish(each.call);
+  async #computeEach(prepared: readonly StepPart[], answeredCalls: Set<ProjectCall>): Promise<void> {
+    for (const part of prepared) {
+      if (part.call.state === 'done') continue;
+      if (part.call.hostQueue.space.closed) {
+        this.#turns.finish(part.call);
         continue;
       }
-      const ready = this.#try(each.call, () => checkBefore(each.grant));
-      if (ready) await this.#compute([each], answered, false);
+      const isReady = this.#try(part.call, () => checkBefore(part.grant));
+      if (isReady) await this.#compute([part], answeredCalls, false);
     }
   }
 
   /** Records statistics and traces of a computed step. */
-  #tell({ parts, rows, isAhead, endedMs }: ComputedStep, startedMs: number): void {
+  #recordStep({ parts, rows, isAhead, endedMs }: ComputedStep, startedMs: number): void {
     const sequences = rows.map(({ sequence }) => sequence);
     this.#stats.step(sequences, endedMs - startedMs, isAhead);
-    const wanted = parts.filter(({ call }) => call.state !== 'done');
-    for (const { call } of wanted) this.#stats.waited(Math.max(0, startedMs - call.arrivedMs));
-    if (!this.#traces || !wanted.some(({ call }) => call.span !== '')) return;
-    const traced = wanted.map(({ call, sequence }) => ({ call, inputs: sequence.positions.length }));
-    this.#traces.computed(traced, { startedMs, endedMs, padding: this.#context.backend.batchPadding?.() ?? 0 });
+    const openParts = parts.filter(({ call }) => call.state !== 'done');
+    for (const { call } of openParts) this.#stats.waited(Math.max(0, startedMs - call.arrivedMs));
+    if (!this.#traces || !openParts.some(({ call }) => call.span !== '')) return;
+    const traced = openParts.map(({ call, sequence }) => ({ call, inputs: sequence.positions.length }));
+    this.#traces.recordStep(traced, { startedMs, endedMs, padding: this.#context.backend.batchPadding?.() ?? 0 });
   }
 
   #prepare({ forwards: grants, awaitedBy }: Batch, projections: readonly ProjectCall[]): StepPart[] {
@@ -264,7 +269,7 @@ export class BatchRunner {
     call: DeviceCall,
     grant: Grant,
     output: SequenceOutput,
-    answered: Set<ProjectCall>,
+    answeredCalls: Set<ProjectCall>,
     isUnderWay: boolean,
   ): void {
     if (call.hostQueue.space.closed) {
@@ -275,7 +280,7 @@ export class BatchRunner {
       checkBefore(grant);
       const progress = call.accept(output);
       call.hostQueue.space.pages.contender.stepped();
-      if (call instanceof ForwardCall) this.#answerRiders(call, output, answered);
+      if (call instanceof ForwardCall) this.#answerRiders(call, output, answeredCalls);
       if (progress === 'done') this.#turns.finish(call);
       else if (progress === 'more' && isUnderWay) this.#turns.goesOn(call);
       else if (progress === 'more') this.#turns.resume(call);
@@ -284,10 +289,10 @@ export class BatchRunner {
   }
 
   /** Answers the projections that the forward's own step computed. */
-  #answerRiders({ fusion }: ForwardCall, output: SequenceOutput, answered: Set<ProjectCall>): void {
+  #answerRiders({ fusion }: ForwardCall, output: SequenceOutput, answeredCalls: Set<ProjectCall>): void {
     if (!fusion || output.kind !== 'top') return;
     for (const { call, row } of fusion.members) {
-      answered.add(call);
+      answeredCalls.add(call);
       this.#stats.fusedProjections++;
       this.#try(call, () => {
         call.accept(output, row);
@@ -320,8 +325,8 @@ export class BatchRunner {
   async #encode(calls: readonly EmbedImageCall[]): Promise<void> {
     const { backend, imageCache } = this.#context;
     const ready: { readonly call: EmbedImageCall; readonly id: string }[] = [];
-    const found = new Map<string, Float32Array>();
-    const missing = new Map<
+    const encodedById = new Map<string, Float32Array>();
+    const missingById = new Map<
       string,
       { readonly call: EmbedImageCall; readonly key: string; readonly pixels: Uint8Array }
     >();
@@ -331,33 +336,33 @@ export class BatchRunner {
         const key = ImageCache.keyOf(pixels);
         const { tenant } = call.hostQueue.space.owner;
         const id = `${key} ${tenant}`;
-        const known = imageCache.get(tenant, key);
-        if (known) found.set(id, known);
-        else if (!missing.has(id)) missing.set(id, { call, key, pixels });
+        const cached = imageCache.get(tenant, key);
+        if (cached) encodedById.set(id, cached);
+        else if (!missingById.has(id)) missingById.set(id, { call, key, pixels });
         ready.push({ call, id });
       });
     }
     const { images } = backend;
     if (!images || ready.length === 0) return;
-    if (missing.size > 0) {
-      const payers = [...missing.values()].map(({ call }) => call);
-      const pixels = [...missing.values()].map((each) => each.pixels);
+    if (missingById.size > 0) {
+      const payers = [...missingById.values()].map(({ call }) => call);
+      const pixels = [...missingById.values()].map((each) => each.pixels);
       try {
-        const encoded = await this.#charged(payers, tokensOf, payerOf, () => images.encode(pixels));
-        for (const [i, [id, { call, key }]] of [...missing].entries()) {
+        const encoded = await this.#runCharged(payers, tokensOf, payerOf, () => images.encode(pixels));
+        for (const [i, [id, { call, key }]] of [...missingById].entries()) {
           const values = encoded[i] as Float32Array;
-          found.set(id, values);
+          encodedById.set(id, values);
           imageCache.put(call.hostQueue.space.owner.tenant, key, values);
         }
-        this.#stats.images += missing.size;
+        this.#stats.images += missingById.size;
       } catch (error) {
-        for (const { call, id } of ready) if (missing.has(id)) this.#fail(call, deviceError(error));
+        for (const { call, id } of ready) if (missingById.has(id)) this.#fail(call, deviceError(error));
       }
     }
     for (const { call, id } of ready) {
-      const values = found.get(id);
+      const values = encodedById.get(id);
       if (!values) continue;
-      if (missing.get(id)?.call !== call) this.#stats.imageHits++;
+      if (missingById.get(id)?.call !== call) this.#stats.imageHits++;
       this.#try(call, () => {
         if (!call.hostQueue.space.closed) call.accept(values);
         this.#turns.finish(call);
@@ -385,7 +390,7 @@ export class BatchRunner {
     for (const [i, state] of states.entries()) rows.set(state, i * hiddenSize);
     let result: R;
     try {
-      result = await this.#charged(ready, tokensOf, payerOf, () => compute(rows, ready));
+      result = await this.#runCharged(ready, tokensOf, payerOf, () => compute(rows, ready));
     } catch (error) {
       for (const call of ready) this.#fail(call, deviceError(error));
       return;
@@ -400,7 +405,7 @@ export class BatchRunner {
   }
 
   /** Runs device work and charges it to the parts' inferlets, even when it fails or they have ended meanwhile. */
-  async #charged<P, R>(
+  async #runCharged<P, R>(
     parts: readonly P[],
     tokens: (part: P) => number,
     payer: (part: P) => Payer,

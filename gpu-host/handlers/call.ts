@@ -120,8 +120,8 @@ export abstract class HostCall extends BatchCall {
    * runtime ignores.
    */
   answerEnded(): void {
-    const { ended } = this.hostQueue.space;
-    if (ended) this.replyError(ended);
+    const { closeAnswer } = this.hostQueue.space;
+    if (closeAnswer) this.replyError(closeAnswer);
   }
 
   protected replyError(error: HandlerError): void {

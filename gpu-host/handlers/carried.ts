@@ -22,23 +22,23 @@ export class Sending {
   readonly #hash = createHash('sha256');
   /** Bytes of a record, and records that `#records` has room for. */
   readonly #recordBytes: number;
-  readonly #most: number;
-  /** The records of `#count` pages from `#first` on. */
+  readonly #maxRecords: number;
+  /** The records of `#pageCount` pages from `#firstPage` on. */
   readonly #records: TransferBuffer;
-  #first = 0;
-  #count = 0;
-  #sent = 0;
+  #firstPage = 0;
+  #pageCount = 0;
+  #sentBytes = 0;
   #isReading = false;
-  #ended = false;
+  #hasEnded = false;
 
   constructor(snapshot: PageSnapshot, memory: DeviceMemory, layout: PageLayout) {
     this.#snapshot = snapshot;
     this.#memory = memory;
     this.#layout = layout;
     this.#recordBytes = recordBytes(layout);
-    this.#most = Math.min(snapshot.pages.length, pagesPerBuffer(PIECE_BYTES, this.#recordBytes));
+    this.#maxRecords = Math.min(snapshot.pages.length, pagesPerBuffer(PIECE_BYTES, this.#recordBytes));
     this.bytes = snapshot.pages.length * this.#recordBytes;
-    this.#records = memory.snapshots.takeBuffer(this.#most * this.#recordBytes);
+    this.#records = memory.snapshots.takeBuffer(this.#maxRecords * this.#recordBytes);
     memory.snapshots.retain(snapshot);
   }
 
@@ -47,19 +47,21 @@ export class Sending {
     if (this.#isReading) throw fault('invalid-argument', 'the piece before is still being read');
     this.#isReading = true;
     try {
-      const piece = new Uint8Array(Math.min(PIECE_BYTES, this.bytes - this.#sent));
-      for (let done = 0; done < piece.length; ) {
-        const at = this.#sent + done;
-        const index = Math.floor(at / this.#recordBytes);
-        if (index >= this.#first + this.#count) await this.#read(index, turns);
-        const loaded = this.#records.bytes.subarray(0, this.#count * this.#recordBytes);
-        const part = loaded.subarray(at - this.#first * this.#recordBytes).subarray(0, piece.length - done);
-        piece.set(part, done);
-        done += part.length;
+      const piece = new Uint8Array(Math.min(PIECE_BYTES, this.bytes - this.#sentBytes));
+      for (let copiedBytes = 0; copiedBytes < piece.length; ) {
+        const offset = this.#sentBytes + copiedBytes;
+        const index = Math.floor(offset / this.#recordBytes);
+        if (index >= this.#firstPage + this.#pageCount) await this.#read(index, turns);
+        const loaded = this.#records.bytes.subarray(0, this.#pageCount * this.#recordBytes);
+        const part = loaded
+          .subarray(offset - this.#firstPage * this.#recordBytes)
+          .subarray(0, piece.length - copiedBytes);
+        piece.set(part, copiedBytes);
+        copiedBytes += part.length;
       }
       // The hash is computed in a turn, so that the inferlet pays for it.
       if (piece.length > 0) await onceBetween(turns, () => this.#hash.update(piece));
-      this.#sent += piece.length;
+      this.#sentBytes += piece.length;
       return piece;
     } finally {
       this.#isReading = false;
@@ -72,38 +74,38 @@ export class Sending {
   }
 
   end(): void {
-    if (this.#ended) return;
-    this.#ended = true;
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
     this.#records.release();
     this.#memory.snapshots.release(this.#snapshot);
   }
 
-  /** Reads as many records as there is room for, from that of page `first` on. */
-  async #read(first: number, turns: DeviceTurns): Promise<void> {
+  /** Reads as many records as there is room for, from that of page `firstPage` on. */
+  async #read(firstPage: number, turns: DeviceTurns): Promise<void> {
     const { snapshots } = this.#memory;
-    const count = Math.min(this.#most, this.#snapshot.pages.length - first);
-    this.#count = 0;
-    let read = 0;
+    const count = Math.min(this.#maxRecords, this.#snapshot.pages.length - firstPage);
+    this.#pageCount = 0;
+    let readCount = 0;
     await turns.between(() => {
       this.#checkOpen();
-      const frozen = this.#snapshot.pages[first + read];
-      if (!frozen) throw new RangeError(`page ${first + read} of ${this.#snapshot.pages.length}`);
+      const frozen = this.#snapshot.pages[firstPage + readCount];
+      if (!frozen) throw new RangeError(`page ${firstPage + readCount} of ${this.#snapshot.pages.length}`);
       const { page, masked } = frozen;
       const { filled, positions } = page;
-      const record = this.#records.bytes.subarray(read * this.#recordBytes, (read + 1) * this.#recordBytes);
+      const record = this.#records.bytes.subarray(readCount * this.#recordBytes, (readCount + 1) * this.#recordBytes);
       const data = writeRecord(record, { filled, masked, positions }, this.#layout);
-      snapshots.readPage(this.#snapshot, first + read, data);
-      return ++read < count;
+      snapshots.readPage(this.#snapshot, firstPage + readCount, data);
+      return ++readCount < count;
     });
     await snapshots.settled();
     this.#checkOpen();
-    this.#first = first;
-    this.#count = count;
+    this.#firstPage = firstPage;
+    this.#pageCount = count;
   }
 
   /** @throws CallFault `cancelled` */
   #checkOpen(): void {
-    if (this.#ended) throw fault('cancelled', 'the sending has ended');
+    if (this.#hasEnded) throw fault('cancelled', 'the sending has ended');
   }
 }
 
@@ -117,8 +119,8 @@ export class Arrival {
   readonly #copies: Copies;
   readonly #hash = createHash('sha256');
   readonly #pieces: Uint8Array[] = [];
-  #received = 0;
-  #ended = false;
+  #receivedBytes = 0;
+  #hasEnded = false;
 
   /** @throws CallFault when there is no room */
   constructor(tenant: string, version: string, pages: number, layout: PageLayout, copies: Copies) {
@@ -133,31 +135,31 @@ export class Arrival {
 
   /** @throws CallFault `invalid-argument` for a piece of another length than the one that is due */
   take(piece: Uint8Array): void {
-    const due = Math.min(PIECE_BYTES, this.#bytes - this.#received);
-    if (due === 0 || piece.length !== due) {
-      throw fault('invalid-argument', `a piece of ${piece.length} bytes where one of ${due} is due`);
+    const expectedLength = Math.min(PIECE_BYTES, this.#bytes - this.#receivedBytes);
+    if (expectedLength === 0 || piece.length !== expectedLength) {
+      throw fault('invalid-argument', `a piece of ${piece.length} bytes where one of ${expectedLength} is due`);
     }
     this.#hash.update(piece);
     this.#pieces.push(piece);
-    this.#received += piece.length;
+    this.#receivedBytes += piece.length;
   }
 
   /** Checks that the whole copy is what was sent, and keeps it. @throws CallFault `invalid-argument` when it is not */
   keep(checksum: string): void {
-    if (this.#received < this.#bytes) {
-      throw fault('invalid-argument', `${this.#received} of ${this.#bytes} bytes have come`);
+    if (this.#receivedBytes < this.#bytes) {
+      throw fault('invalid-argument', `${this.#receivedBytes} of ${this.#bytes} bytes have come`);
     }
     if (this.#hash.digest('hex') !== checksum) {
       throw fault('invalid-argument', 'the checksum of the pages does not match; fetch them again');
     }
     const records = new PageRecords(this.#pages, this.#layout, PIECE_BYTES, this.#pieces);
-    this.#ended = true;
+    this.#hasEnded = true;
     this.#copies.keep(this.#tenant, this.#version, { records, bytes: this.#bytes });
   }
 
   end(): void {
-    if (this.#ended) return;
-    this.#ended = true;
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
     this.#copies.leave(this.#tenant, this.#bytes);
   }
 }
@@ -172,13 +174,13 @@ interface Entry<T> {
  * with the inferlet.
  */
 class Carried<T extends { end(): void }> {
-  readonly #what: string;
+  readonly #itemsName: string;
   readonly #idleMs: number;
   readonly #entries = new Map<number, Entry<T>>();
-  #last = 0;
+  #lastNumber = 0;
 
-  constructor(space: ModelSpace, what: string, idleMs: number) {
-    this.#what = what;
+  constructor(space: ModelSpace, itemsName: string, idleMs: number) {
+    this.#itemsName = itemsName;
     this.#idleMs = idleMs;
     space.whenClosed.add(() => {
       for (const number of [...this.#entries.keys()]) this.drop(number);
@@ -188,10 +190,10 @@ class Carried<T extends { end(): void }> {
   /** @throws CallFault `limit-exceeded` when there are too many; what `make` throws */
   add(make: () => T): { readonly number: number; readonly item: T } {
     if (this.#entries.size >= MAX_CARRIED) {
-      throw fault('limit-exceeded', `an inferlet has at most ${MAX_CARRIED} ${this.#what} at once`);
+      throw fault('limit-exceeded', `an inferlet has at most ${MAX_CARRIED} ${this.#itemsName} at once`);
     }
     const item = make();
-    const number = ++this.#last;
+    const number = ++this.#lastNumber;
     const timer = setTimeout(() => this.drop(number), this.#idleMs).unref();
     this.#entries.set(number, { item, timer });
     return { number, item };
@@ -200,7 +202,7 @@ class Carried<T extends { end(): void }> {
   /** @throws CallFault `not-found` */
   get(number: number): T {
     const entry = this.#entries.get(number);
-    if (!entry) throw fault('not-found', `none of the ${this.#what} has the number ${number}; it may have ended`);
+    if (!entry) throw fault('not-found', `none of the ${this.#itemsName} has the number ${number}; it may have ended`);
     entry.timer.refresh();
     return entry.item;
   }
@@ -218,20 +220,20 @@ const sendings = new WeakMap<ModelSpace, Carried<Sending>>();
 const arrivals = new WeakMap<ModelSpace, Carried<Arrival>>();
 
 export function sendingsOf(space: ModelSpace, { idleMs }: Copies): Carried<Sending> {
-  return of(sendings, space, 'sendings', idleMs);
+  return carriedOf(sendings, space, 'sendings', idleMs);
 }
 
 export function arrivalsOf(space: ModelSpace, { idleMs }: Copies): Carried<Arrival> {
-  return of(arrivals, space, 'copies on their way', idleMs);
+  return carriedOf(arrivals, space, 'copies on their way', idleMs);
 }
 
-function of<T extends { end(): void }>(
-  known: WeakMap<ModelSpace, Carried<T>>,
+function carriedOf<T extends { end(): void }>(
+  carriedBySpace: WeakMap<ModelSpace, Carried<T>>,
   space: ModelSpace,
-  what: string,
+  itemsName: string,
   idleMs: number,
 ): Carried<T> {
-  const carried = known.get(space) ?? new Carried<T>(space, what, idleMs);
-  known.set(space, carried);
+  const carried = carriedBySpace.get(space) ?? new Carried<T>(space, itemsName, idleMs);
+  carriedBySpace.set(space, carried);
   return carried;
 }

@@ -134,11 +134,11 @@ export class CopyCall extends CarryCall {
   #begin({ version, pages, fingerprint, pageSize, pageBytes }: Operation<'copy-begin'>): number {
     const { maker } = this;
     if (fingerprint !== maker.fingerprint.hash || pageSize !== maker.pageSize || pageBytes !== maker.pageBytes) {
-      const made = `fingerprint ${fingerprint.slice(0, 12)}, ${pageBytes} bytes a page of ${pageSize}`;
-      const own = `${maker.fingerprint.name}, fingerprint ${maker.fingerprint.hash.slice(0, 12)}, ${maker.pageBytes} bytes a page of ${maker.pageSize}`;
+      const theirModel = `fingerprint ${fingerprint.slice(0, 12)}, ${pageBytes} bytes a page of ${pageSize}`;
+      const ourModel = `${maker.fingerprint.name}, fingerprint ${maker.fingerprint.hash.slice(0, 12)}, ${maker.pageBytes} bytes a page of ${maker.pageSize}`;
       throw fault(
         'invalid-argument',
-        `another model made these pages on another GPU host: ${made}; this is ${own}. Serve the same model with the same settings on all GPU hosts`,
+        `another model made these pages on another GPU host: ${theirModel}; this is ${ourModel}. Serve the same model with the same settings on all GPU hosts`,
       );
     }
     if (version.length === 0 || version.length > MAX_VERSION_LENGTH) {

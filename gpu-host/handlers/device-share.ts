@@ -26,7 +26,7 @@ export interface DeviceTurns {
 }
 
 /** A model among the models of one device. */
-interface Place {
+interface Participant {
   /** Tenants whose calls can use the device now or do so; one may come more than once. */
   readonly tenants: () => Iterable<string>;
   /** Called when another model's step has ended, or when another model wants the device. */
@@ -42,7 +42,7 @@ interface Place {
   /** Number of steps that the model has ended, and of times that it had to wait. Between two looks, a change shows that it is at work. */
   signs: number;
   /** Signs of each other model when this one last asked. */
-  readonly seen: Map<Place, number>;
+  readonly signsSeen: Map<Participant, number>;
 }
 
 /**
@@ -52,15 +52,15 @@ interface Place {
  * models that use the device or ask for it, so the device never idles for the sake of a share.
  */
 export class DeviceShare {
-  readonly #places = new Set<Place>();
+  readonly #participants = new Set<Participant>();
   /** Virtual time: that of the last step that began. */
   #nowMs = 0;
-  readonly #longBegan: () => void;
+  readonly #onLongStep: () => void;
   #isLong = false;
 
-  /** @param longBegan called when a step begins that may take seconds on the CPU */
-  constructor(longBegan: () => void = () => undefined) {
-    this.#longBegan = longBegan;
+  /** @param onLongStep called when a step begins that may take seconds on the CPU */
+  constructor(onLongStep: () => void = () => undefined) {
+    this.#onLongStep = onLongStep;
   }
 
   /** True while a step is on the device that may take seconds on the CPU. */
@@ -70,49 +70,50 @@ export class DeviceShare {
 
   /** Adds a model. */
   join(tenants: () => Iterable<string>, ended: () => void = () => undefined): DeviceTurns {
-    let start = 0;
+    let startMs = 0;
     let isSmall = false;
     /** Signs of the other models at the end of this one's last step. A guest between two steps may want the device again in a moment. */
-    const before = new Map<Place, number>();
-    const place: Place = {
-      ...{ tenants, ended, waits: false, endMs: 0, weight: 0, signs: 0, seen: new Map() },
+    const signsAtEnd = new Map<Participant, number>();
+    const participant: Participant = {
+      ...{ tenants, ended, waits: false, endMs: 0, weight: 0, signs: 0, signsSeen: new Map() },
       slowestMs: undefined,
     };
-    this.#places.add(place);
+    this.#participants.add(participant);
     return {
-      mustWait: () => this.#mustWait(place),
-      isUsed: () => this.#others(place).some(({ weight }) => weight > 0),
-      isContended: () => this.#others(place).some((other) => other.weight > 0 || other.signs !== before.get(other)),
+      mustWait: () => this.#mustWait(participant),
+      isUsed: () => this.#others(participant).some(({ weight }) => weight > 0),
+      isContended: () =>
+        this.#others(participant).some((other) => other.weight > 0 || other.signs !== signsAtEnd.get(other)),
       begin: (inputs) => {
-        start = this.#start(place);
-        this.#nowMs = start;
-        place.weight = this.#weight(place);
+        startMs = this.#start(participant);
+        this.#nowMs = startMs;
+        participant.weight = this.#weight(participant);
         isSmall = inputs <= QUICK_INPUTS;
-        this.#isLong = !isSmall || (place.slowestMs ?? Number.POSITIVE_INFINITY) > QUICK_MS;
-        if (this.#isLong) this.#longBegan();
+        this.#isLong = !isSmall || (participant.slowestMs ?? Number.POSITIVE_INFINITY) > QUICK_MS;
+        if (this.#isLong) this.#onLongStep();
       },
       end: (ms) => {
-        if (isSmall) place.slowestMs = Math.max(ms, (place.slowestMs ?? 0) * REMEMBERED);
-        place.endMs = start + ms / place.weight;
-        place.weight = 0;
+        if (isSmall) participant.slowestMs = Math.max(ms, (participant.slowestMs ?? 0) * REMEMBERED);
+        participant.endMs = startMs + ms / participant.weight;
+        participant.weight = 0;
         this.#isLong = false;
-        place.signs++;
-        for (const other of this.#others(place)) {
-          before.set(other, other.signs);
+        participant.signs++;
+        for (const other of this.#others(participant)) {
+          signsAtEnd.set(other, other.signs);
           // A model that waits for this end counts as at work until it asks again, unless its calls have ended meanwhile.
           other.waits &&= wants(other);
           if (other.waits) other.signs++;
         }
-        for (const other of this.#others(place)) other.ended();
+        for (const other of this.#others(participant)) other.ended();
       },
     };
   }
 
-  #mustWait(me: Place): boolean {
+  #mustWait(me: Participant): boolean {
     let waits = false;
     for (const other of this.#others(me)) {
-      const isAtWork = other.weight > 0 || other.signs !== me.seen.get(other);
-      me.seen.set(other, other.signs);
+      const isAtWork = other.weight > 0 || other.signs !== me.signsSeen.get(other);
+      me.signsSeen.set(other, other.signs);
       // Steps that overlap would pay for each other's time.
       const goesFirst = other.weight > 0 || this.#start(other) < this.#start(me);
       if (isAtWork && goesFirst && wants(other)) waits = true;
@@ -124,25 +125,26 @@ export class DeviceShare {
     return waits;
   }
 
-  #others(place: Place): Place[] {
-    return [...this.#places].filter((other) => other !== place);
+  #others(participant: Participant): Participant[] {
+    return [...this.#participants].filter((other) => other !== participant);
   }
 
-  #start({ endMs }: Place): number {
+  #start({ endMs }: Participant): number {
     return Math.max(this.#nowMs, endMs);
   }
 
-  #weight(place: Place): number {
-    if (this.#places.size === 1) return 1;
-    const others = this.#others(place).map(({ tenants }) => new Set(tenants()));
+  #weight(participant: Participant): number {
+    if (this.#participants.size === 1) return 1;
+    const others = this.#others(participant).map(({ tenants }) => new Set(tenants()));
     let weight = 0;
-    for (const tenant of new Set(place.tenants())) weight += 1 / (1 + others.filter((all) => all.has(tenant)).length);
+    for (const tenant of new Set(participant.tenants()))
+      weight += 1 / (1 + others.filter((all) => all.has(tenant)).length);
     // A step without a tenant's call serves tenants that have just gone.
     return weight || 1;
   }
 }
 
-function wants({ tenants }: Place): boolean {
+function wants({ tenants }: Participant): boolean {
   for (const _ of tenants()) return true;
   return false;
 }

@@ -31,7 +31,7 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     this.#vision = backend.images?.config;
     this.#arrived = arrived;
     queue.space.images.set(id, this);
-    queue.space.held++;
+    queue.space.waitingCallCount++;
   }
 
   /** Cost of the call in a step: rows of the tower. */

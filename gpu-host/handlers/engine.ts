@@ -122,7 +122,7 @@ export class ModelEngine {
       timed: (pages, work) => this.#timed(pages, work),
       freed: (pages, frames) => {
         // The pages of an ended inferlet go to the one that it gave way to, so they do not count as turnover.
-        if (pages.terminated === undefined) this.#turnover.freed(frames, performance.now());
+        if (pages.terminationCause === undefined) this.#turnover.freed(frames, performance.now());
       },
     });
     this.registry = new PageRegistry({ memory: this.memory.snapshots, pageSize, pageBytes, pageCount, kv: model.kv });
@@ -174,8 +174,8 @@ export class ModelEngine {
       gaps: this.#gaps,
       resume: (run) => {
         const { space } = run.hostQueue;
-        if (!space.parked.has(run)) {
-          space.held--;
+        if (!space.parkedCalls.has(run)) {
+          space.waitingCallCount--;
           space.noteBusy();
           this.#preemption.resume(run);
         }
@@ -189,7 +189,7 @@ export class ModelEngine {
       },
       arrived: (call, bytes) => {
         const { space } = call.hostQueue;
-        space.held--;
+        space.waitingCallCount--;
         space.noteBusy();
         call.bytes += bytes;
         space.pend(bytes);
@@ -234,7 +234,7 @@ export class ModelEngine {
       pause: (call) => {
         const { space } = call.hostQueue;
         this.batcher.pause(call);
-        space.held++;
+        space.waitingCallCount++;
         space.noteBusy();
       },
     });
@@ -261,7 +261,7 @@ export class ModelEngine {
   /** Sets whether the inferlet waits for something else: its pages may then leave the device while none of its calls is pending. */
   setWaiting(space: ModelSpace, waiting: boolean): void {
     space.pages.waiting = waiting;
-    if (waiting && this.memory.relief.holds) this.wake();
+    if (waiting && this.memory.relief.holdsCalls) this.wake();
   }
 
   /** Takes a call with `bytes` of arguments; its turn comes after the queue's earlier calls. */
@@ -273,7 +273,7 @@ export class ModelEngine {
     call.span = space.port.span;
     call.measure(operation, bytes);
     space.pend(call.bytes);
-    this.#thread.saw(space.owner.tenant, startedMs);
+    this.#thread.noteCall(space.owner.tenant, startedMs);
     this.#arrivals.take(call, startedMs);
     space.noteBusy();
     this.#instants.chargeSince(startedMs, call);
@@ -325,7 +325,7 @@ export class ModelEngine {
     this.#maker.context.evenSlices.close();
     await this.#maker.context.adapters.close();
     await this.registry.close();
-    await this.#fetches.ended();
+    await this.#fetches.whenIdle();
     this.#swap?.close();
   }
 

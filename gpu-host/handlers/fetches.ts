@@ -24,11 +24,11 @@ export class Fetches {
   readonly #memory: DeviceMemory;
   readonly #gaps: StepGaps;
   readonly #preemption: Preemption;
-  readonly #running = new Set<Promise<void>>();
-  readonly #waiting: WaitingFetch[] = [];
+  readonly #runningFetches = new Set<Promise<void>>();
+  readonly #waitingFetches: WaitingFetch[] = [];
   /** Number of fetches that read the disk, and frames for all their pages. */
-  #reading = 0;
-  #frames = 0;
+  #readingCount = 0;
+  #readingFrames = 0;
 
   /** @param preemption holds the calls, and lets them go when the pages are back */
   constructor(memory: DeviceMemory, gaps: StepGaps, preemption: Preemption) {
@@ -39,19 +39,19 @@ export class Fetches {
 
   /** Begins to bring back the pages `absent`, for which their space has claimed frames. */
   begin(pages: PageSpace, absent: readonly Page[]): void {
-    const running = this.#fetch(pages, absent).finally(() => this.#running.delete(running));
-    this.#running.add(running);
+    const runningFetch = this.#fetch(pages, absent).finally(() => this.#runningFetches.delete(runningFetch));
+    this.#runningFetches.add(runningFetch);
   }
 
   /** Resolves when no disk is read any more. */
-  async ended(): Promise<void> {
+  async whenIdle(): Promise<void> {
     // A copy in a gap may begin another fetch meanwhile.
-    while (this.#running.size > 0) await Promise.all(this.#running);
+    while (this.#runningFetches.size > 0) await Promise.all(this.#runningFetches);
   }
 
   async #fetch(pages: PageSpace, absent: readonly Page[]): Promise<void> {
     const space = this.#preemption.spaceOf(pages);
-    const hasWaited = await this.#turn(absent.length, space);
+    const hasWaited = await this.#waitForTurn(absent.length, space);
     let isReading = false;
     try {
       if (!space || hasWaited === null) return;
@@ -87,8 +87,8 @@ export class Fetches {
    * Resolves when a fetch of so many pages may read the disk: true when it had to wait. `leave` must follow. Null when its space has ended
    * while it waited.
    */
-  #turn(frames: number, space: ModelSpace | undefined): Promise<boolean | null> {
-    if (this.#waiting.length === 0 && this.#hasRoom(frames)) {
+  #waitForTurn(frames: number, space: ModelSpace | undefined): Promise<boolean | null> {
+    if (this.#waitingFetches.length === 0 && this.#hasRoom(frames)) {
       this.#enter(frames);
       return Promise.resolve(false);
     }
@@ -97,38 +97,38 @@ export class Fetches {
         space?.whenClosed.delete(drop);
         resolve(true);
       };
-      const waiting = { frames, start };
+      const waitingFetch = { frames, start };
       const drop = () => {
-        this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
+        this.#waitingFetches.splice(this.#waitingFetches.indexOf(waitingFetch), 1);
         resolve(null);
         this.#startNext();
       };
-      this.#waiting.push(waiting);
+      this.#waitingFetches.push(waitingFetch);
       space?.whenClosed.add(drop);
     });
   }
 
   #enter(frames: number): void {
-    this.#reading++;
-    this.#frames += frames;
+    this.#readingCount++;
+    this.#readingFrames += frames;
   }
 
   #leave(frames: number): void {
-    this.#reading--;
-    this.#frames -= frames;
+    this.#readingCount--;
+    this.#readingFrames -= frames;
     this.#startNext();
   }
 
   #startNext(): void {
-    for (let next = this.#waiting[0]; next && this.#hasRoom(next.frames); next = this.#waiting[0]) {
-      this.#waiting.shift();
+    for (let next = this.#waitingFetches[0]; next && this.#hasRoom(next.frames); next = this.#waitingFetches[0]) {
+      this.#waitingFetches.shift();
       this.#enter(next.frames);
       next.start();
     }
   }
 
   #hasRoom(frames: number): boolean {
-    if (this.#reading === 0) return true;
-    return this.#reading < MOST_AT_ONCE && this.#frames + frames <= this.#memory.pool.free;
+    if (this.#readingCount === 0) return true;
+    return this.#readingCount < MOST_AT_ONCE && this.#readingFrames + frames <= this.#memory.pool.free;
   }
 }

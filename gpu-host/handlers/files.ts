@@ -10,7 +10,7 @@ import type { HostQueue, ModelSpace } from './space.ts';
 type FileOperation = Operation<'file-open' | 'file-save' | 'file-unlock' | 'file-remove' | 'file-list'>;
 
 /** Number of opens for writing per name that an inferlet has not given back: they share the registry's one lock. */
-const holders = new WeakMap<ModelSpace, Map<string, number>>();
+const writeHolds = new WeakMap<ModelSpace, Map<string, number>>();
 
 /** The calls of `wit/kv-files.wit` that need the host: names, locks and rights. The rest of a file is ordinary pages. */
 export class FileCall extends NamedPagesCall {
@@ -70,20 +70,20 @@ export class FileCall extends NamedPagesCall {
   /** Counts one more holder of the lock. */
   #retain(name: string): void {
     const { space } = this.hostQueue;
-    const held = holders.get(space) ?? new Map<string, number>();
-    held.set(name, (held.get(name) ?? 0) + 1);
-    holders.set(space, held);
+    const holdCounts = writeHolds.get(space) ?? new Map<string, number>();
+    holdCounts.set(name, (holdCounts.get(name) ?? 0) + 1);
+    writeHolds.set(space, holdCounts);
   }
 
   /** Counts one holder less; without any, gives the lock back. */
   #release(name: string): void {
-    const held = holders.get(this.hostQueue.space);
-    const left = (held?.get(name) ?? 0) - 1;
-    if (left > 0) {
-      held?.set(name, left);
+    const holdCounts = writeHolds.get(this.hostQueue.space);
+    const remainingHolds = (holdCounts?.get(name) ?? 0) - 1;
+    if (remainingHolds > 0) {
+      holdCounts?.set(name, remainingHolds);
       return;
     }
-    held?.delete(name);
+    holdCounts?.delete(name);
     this.names.registry.unlockFile(this.#caller, name);
   }
 

@@ -43,13 +43,13 @@ export class ForwardCall extends DeviceCall {
   }
 
   override get tokens(): number {
-    if (this.plan) return this.plan.left;
-    return this.#unplanned.inputs(this.operation.inEmbeds.length, () => this.#ask());
+    if (this.plan) return this.plan.remainingInputs;
+    return this.#unplanned.inputs(this.operation.inEmbeds.length, () => this.#peekRequest());
   }
 
   override get pagesAhead(): PagesAhead | undefined {
     const { inEmbeds } = this.operation;
-    if (!this.plan) return this.#unplanned.pagesAhead(inEmbeds.length, this.#adapter, () => this.#ask());
+    if (!this.plan) return this.#unplanned.pagesAhead(inEmbeds.length, this.#adapter, () => this.#peekRequest());
     const tokens = tokensOf(this.#inputs);
     return tokens && this.#unplanned.pagesLeft(this.plan, tokens, this.#adapter);
   }
@@ -73,11 +73,11 @@ export class ForwardCall extends DeviceCall {
 
   override prepare(granted: number): SequenceInput {
     // Calls that follow this one in the batch need all of it, even when the cache has lost pages that `granted` counted on.
-    const whole = granted >= this.tokens;
+    const isWhole = granted >= this.tokens;
     this.plan ??= this.makePlan();
     const { plan } = this;
-    const count = whole ? plan.left : Math.min(granted, plan.left);
-    const inputs = inputRows(this.#inputs, plan.done, count, this.model);
+    const count = isWhole ? plan.remainingInputs : Math.min(granted, plan.remainingInputs);
+    const inputs = inputRows(this.#inputs, plan.doneInputs, count, this.model);
     return plan.begin(count, inputs, this.#output(plan, count));
   }
 
@@ -85,9 +85,9 @@ export class ForwardCall extends DeviceCall {
     const plan = this.plan as ForwardPlan;
     if (output.kind !== 'none' && output.states) this.#states.push(output.states);
     // Write before the commit: until then a failed call can be rolled back.
-    if (plan.left === plan.reserved) this.#writeStates(plan);
+    if (plan.remainingInputs === plan.reservedInputs) this.#writeStates(plan);
     plan.commit();
-    return plan.left > 0 ? 'more' : 'done';
+    return plan.remainingInputs > 0 ? 'more' : 'done';
   }
 
   protected override rollback(): void {
@@ -129,7 +129,7 @@ export class ForwardCall extends DeviceCall {
     };
   }
 
-  #ask(): ForwardRequest | undefined {
+  #peekRequest(): ForwardRequest | undefined {
     const inputs = this.#peekInputs();
     return inputs && this.#request(inputs);
   }
@@ -150,10 +150,10 @@ export class ForwardCall extends DeviceCall {
 
   #output(plan: ForwardPlan, count: number): OutputRequest {
     const { outEmbeds } = this.operation;
-    const rows = Math.max(0, Math.min(count, plan.done + count - (plan.positions.length - outEmbeds.length)));
+    const rows = Math.max(0, Math.min(count, plan.doneInputs + count - (plan.positions.length - outEmbeds.length)));
     this.fusion = undefined;
     if (rows === 0) return { kind: 'none' };
-    if (plan.left === count) this.fusion = fuse(this.#riders, outEmbeds, rows);
+    if (plan.remainingInputs === count) this.fusion = fuse(this.#riders, outEmbeds, rows);
     if (!this.fusion) return { kind: 'states', rows };
     return { kind: 'top', rows, topK: this.fusion.topK, states: true };
   }
@@ -168,15 +168,15 @@ export class ForwardCall extends DeviceCall {
   #writeStates(plan: ForwardPlan): void {
     const { outEmbeds } = this.operation;
     const { hiddenSize } = this.model.backend.config;
-    const first = plan.positions.length - outEmbeds.length;
+    const firstOutput = plan.positions.length - outEmbeds.length;
     // Other calls of the same step may have taken the room.
     this.#checkStateRoom();
     let row = 0;
     for (const states of this.#states) {
-      for (let at = 0; at < states.length; at += hiddenSize) {
+      for (let offset = 0; offset < states.length; offset += hiddenSize) {
         // A state gets the position of the next input: fed back, it follows the input that it came from.
-        const position = (plan.positions[first + row] as number) + 1;
-        const values = states.slice(at, at + hiddenSize);
+        const position = (plan.positions[firstOutput + row] as number) + 1;
+        const values = states.slice(offset, offset + hiddenSize);
         this.hostQueue.space.embeds.setState(outEmbeds[row++] as number, values, position);
       }
     }
@@ -216,13 +216,13 @@ function tokensOf(inputs: readonly HeldEmbed[]): Uint32Array | undefined {
 
 /** Embeds as device inputs: tokens when all embeds are tokens; otherwise rows of values, with the embeddings of the tokens among them. */
 function inputRows(embeds: readonly HeldEmbed[], from: number, count: number, model: ModelContext): InputRows {
-  const part = embeds.length === count ? embeds : embeds.slice(from, from + count);
-  const tokens = tokensOf(part);
+  const selected = embeds.length === count ? embeds : embeds.slice(from, from + count);
+  const tokens = tokensOf(selected);
   if (tokens) return { kind: 'tokens', tokens };
   const { hiddenSize } = model.backend.config;
   const rows = new Float32Array(count * hiddenSize);
   for (let i = 0; i < count; i++) {
-    const embed = part[i] as HeldEmbed;
+    const embed = selected[i] as HeldEmbed;
     const values = embed.kind === 'token' ? model.embedding(embed.token) : embed.values;
     if (!values)
       throw fault('unsupported', 'this host cannot mix tokens with states or images in one forward; split it');

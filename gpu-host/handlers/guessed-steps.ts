@@ -60,10 +60,10 @@ export interface GuessTurns extends EngineTurns {
 export type GuessedStep = DeviceStep<NextStep | StepPart>;
 
 /** The rows of a guessed step whose calls have not come, with the places of their results. */
-type Awaited = Map<NextStep, number>;
+type AwaitedRows = Map<NextStep, number>;
 
 /** A call that has taken a row of a guessed step, or joined it. */
-interface Taken {
+interface TakenRow {
   readonly guess: NextStep | undefined;
   readonly row: number;
   readonly part: StepPart;
@@ -97,12 +97,12 @@ export class GuessedSteps {
 
   /**
    * Hands a guessed step over, with the ready calls that join it, unless another call wants the device. Calls that come later wait for the step.
-   * @param own as for `isAlone`
+   * @param ownReady as for `isAlone`
    */
-  handOver(rows: readonly NextStep[], own?: number): GuessedStep | undefined {
+  handOver(rows: readonly NextStep[], ownReady?: number): GuessedStep | undefined {
     if (rows.length === 0) return undefined;
-    const joining = this.#joining(rows.map(queueOf), own);
-    const parts = joining && this.#join(joining, rows);
+    const joiningCalls = this.#joinableCalls(rows.map(queueOf), ownReady);
+    const parts = joiningCalls && this.#join(joiningCalls, rows);
     return parts && new DeviceStep(this.#context.backend, [...rows, ...parts], true);
   }
 
@@ -110,20 +110,20 @@ export class GuessedSteps {
    * The ready calls that are to join the next step of these queues: all of them, and none when no other call wants the device. Undefined when
    * one of them cannot join, or when they are too many: then the next batch is chosen anew.
    */
-  #joining(queues: readonly HostQueue[], own?: number): readonly StepCall[] | undefined {
-    if (this.#turns.isAlone(own)) return [];
+  #joinableCalls(queues: readonly HostQueue[], ownReady?: number): readonly StepCall[] | undefined {
+    if (this.#turns.isAlone(ownReady)) return [];
     const { ready, limits } = this.#turns.batcher;
     const orders = new Set(queues.map(({ order }) => order));
-    const joining: StepCall[] = [];
+    const joiningCalls: StepCall[] = [];
     for (const call of ready) {
       const isOwn = orders.has(call.queue);
       // A queue whose step is still under way, and that has sent another call already, does not go on as guessed.
-      if (isOwn ? own === undefined : !(call instanceof StepCall) || !mayJoin(call)) return undefined;
-      if (!isOwn) joining.push(call as StepCall);
+      if (isOwn ? ownReady === undefined : !(call instanceof StepCall) || !mayJoin(call)) return undefined;
+      if (!isOwn) joiningCalls.push(call as StepCall);
     }
-    const most = Math.min(limits.maxCalls, limits.maxTokens);
-    if (joining.length === 0 || queues.length + joining.length > most) return undefined;
-    return this.#turns.isAlone(ready.length) ? joining : undefined;
+    const maxRows = Math.min(limits.maxCalls, limits.maxTokens);
+    if (joiningCalls.length === 0 || queues.length + joiningCalls.length > maxRows) return undefined;
+    return this.#turns.isAlone(ready.length) ? joiningCalls : undefined;
   }
 
   /** Takes the calls into a step of these rows; undefined, and no call is taken, unless all can go as they are. */
@@ -153,39 +153,39 @@ export class GuessedSteps {
   /** Gives the guessed step to the calls that ask for it, and goes on guessing until one does not come in time. */
   async follow(first: GuessedStep): Promise<void> {
     let step: GuessedStep | undefined = first;
-    for (let left = MOST_STEPS; step; left--) {
+    for (let remainingSteps = MOST_STEPS; step; remainingSteps--) {
       await this.#turns.stepped(step.parts.length);
-      const awaited: Awaited = new Map(guessesOf(step));
-      const taken: Taken[] = [...joinedOf(step), ...this.#take(step, awaited)];
-      while (awaited.size > 0 && step.endedMs === 0) {
+      const awaitedRows: AwaitedRows = new Map(guessesOf(step));
+      const takenRows: TakenRow[] = [...joinedOf(step), ...this.#take(step, awaitedRows)];
+      while (awaitedRows.size > 0 && step.endedMs === 0) {
         await this.#turns.called(step.ended);
-        taken.push(...this.#take(step, awaited));
+        takenRows.push(...this.#take(step, awaitedRows));
       }
-      const mayGoOn = left > 1 && !step.failure;
-      let next: GuessedStep | undefined = mayGoOn && awaited.size === 0 ? this.#goOn(step) : undefined;
+      const mayGoOn = remainingSteps > 1 && !step.failure;
+      let nextStep: GuessedStep | undefined = mayGoOn && awaitedRows.size === 0 ? this.#goOn(step) : undefined;
       await step.ended;
       const startedMs = this.#turns.charge(step);
-      if (step.failure) return this.#fail(step, taken, next);
-      this.#give(step, taken, startedMs);
-      if (awaited.size > 0) {
-        const own = await this.#linger(step, awaited);
-        if (mayGoOn && own !== undefined && awaited.size === 0) next = this.#goOn(step, own);
+      if (step.failure) return this.#fail(step, takenRows, nextStep);
+      this.#handOut(step, takenRows, startedMs);
+      if (awaitedRows.size > 0) {
+        const ownReady = await this.#linger(step, awaitedRows);
+        if (mayGoOn && ownReady !== undefined && awaitedRows.size === 0) nextStep = this.#goOn(step, ownReady);
       }
-      this.#miss(awaited.keys());
-      step = next;
+      this.#miss(awaitedRows.keys());
+      step = nextStep;
     }
   }
 
   /** Hands over the step after a guessed one, unless another call wants the device. All calls of the guessed one have come. */
-  #goOn({ parts }: GuessedStep, own?: number): GuessedStep | undefined {
+  #goOn({ parts }: GuessedStep, ownReady?: number): GuessedStep | undefined {
     // Before the rows are made: they may take frames.
-    if (!this.#joining(parts.map(queueOf), own) || !parts.every(isSteady)) return undefined;
+    if (!this.#joinableCalls(parts.map(queueOf), ownReady) || !parts.every(isSteady)) return undefined;
     const steps = parts.map((part) =>
       part instanceof NextStep
         ? { before: part, under: part.prepared }
         : { before: part.call as StepCall, under: part.sequence },
     );
-    return this.handOver(this.#rows(steps), own);
+    return this.handOver(this.#rows(steps), ownReady);
   }
 
   /** The steps after these, in the order of their rows; empty unless each has one. */
@@ -206,24 +206,24 @@ export class GuessedSteps {
   }
 
   /** Prepares the calls that have come, if they ask for what was guessed. Other calls stay ready for the next batch. */
-  #take({ parts }: GuessedStep, awaited: Awaited): Taken[] {
+  #take({ parts }: GuessedStep, awaitedRows: AwaitedRows): TakenRow[] {
     // An inferlet whose pages are full allocates one right before its call. With a page at hand, that does not wait until the batch ends.
     for (const queue of parts.map(queueOf)) {
       const { front } = queue.order;
       if (front instanceof MemoryCall && front.allocatesPage) this.#turns.spares.spare(queue);
     }
     this.#turns.allocateSpared();
-    const taken: Taken[] = [];
-    for (const [part, row] of awaited) {
+    const takenRows: TakenRow[] = [];
+    for (const [part, row] of awaitedRows) {
       const call = part.find();
       const sequence = call && this.#prepare(part, call);
       if (!sequence) continue;
       this.#turns.adopt(call);
       part.take(call, sequence);
-      awaited.delete(part);
-      taken.push({ guess: part, row, part: { call, grant: { call, tokens: 1 }, sequence } });
+      awaitedRows.delete(part);
+      takenRows.push({ guess: part, row, part: { call, grant: { call, tokens: 1 }, sequence } });
     }
-    return taken;
+    return takenRows;
   }
 
   /** The call's input, if it is the guessed one. */
@@ -232,7 +232,7 @@ export class GuessedSteps {
     if (closed || pages.contender.isAway || pages.isFetching) return undefined;
     try {
       const sequence = this.#turns.prepare(call);
-      if (part.is(sequence)) return sequence;
+      if (part.matches(sequence)) return sequence;
     } catch {
       // The next batch prepares the call again, and tells its inferlet what is wrong.
     }
@@ -241,18 +241,18 @@ export class GuessedSteps {
     return undefined;
   }
 
-  #give(step: GuessedStep, taken: readonly Taken[], startedMs: number): void {
+  #handOut(step: GuessedStep, takenRows: readonly TakenRow[], startedMs: number): void {
     const { isAhead, submittedMs, endedMs, rows } = step;
-    for (const { guess } of taken) guess?.guessed(true);
-    const parts = taken.map(({ part }) => part);
-    const outputs = taken.map(({ row }) => step.outputs[row] as SequenceOutput);
+    for (const { guess } of takenRows) guess?.recordGuess(true);
+    const parts = takenRows.map(({ part }) => part);
+    const outputs = takenRows.map(({ row }) => step.outputs[row] as SequenceOutput);
     this.#turns.accept({ parts, outputs, rows, isAhead, submittedMs, endedMs }, startedMs);
   }
 
   /** Records rows that were computed in vain. */
   #miss(guesses: Iterable<NextStep>): void {
     for (const guess of guesses) {
-      guess.guessed(false);
+      guess.recordGuess(false);
       this.#turns.vain();
     }
   }
@@ -262,34 +262,34 @@ export class GuessedSteps {
    * inferlets keep sharing steps.
    * @returns the number of calls of these inferlets that can go now; undefined when another call wants the device
    */
-  async #linger(step: GuessedStep, awaited: Awaited): Promise<number | undefined> {
+  async #linger(step: GuessedStep, awaitedRows: AwaitedRows): Promise<number | undefined> {
     const stepMs = step.endedMs - step.submittedMs;
     let endMs = step.endedMs + MOST_LATE_MS;
-    for (let own = 0; ; ) {
-      for (const { guess, row, part } of this.#take(step, awaited)) {
+    for (let ownReady = 0; ; ) {
+      for (const { guess, row, part } of this.#take(step, awaitedRows)) {
         this.#turns.acceptLate(part, step.outputs[row] as SequenceOutput);
-        guess?.guessed(own === 0);
+        guess?.recordGuess(ownReady === 0);
       }
       // A queue whose next call asks for anything else has no call for this step.
-      const hopeful = [...awaited.keys()].filter(({ hasCall }) => !hasCall).length;
-      own = step.parts.filter((part) => queueOf(part).order.front?.state === 'ready').length;
-      if (!this.#turns.isAlone(own)) return undefined;
+      const expectedCount = [...awaitedRows.keys()].filter(({ hasCall }) => !hasCall).length;
+      ownReady = step.parts.filter((part) => queueOf(part).order.front?.state === 'ready').length;
+      if (!this.#turns.isAlone(ownReady)) return undefined;
       const nowMs = performance.now();
-      if (own > 0) endMs = Math.min(endMs, nowMs + graceMs(DEFAULT_GRACE, own, hopeful, stepMs));
-      if (hopeful === 0 || nowMs >= endMs) return own;
+      if (ownReady > 0) endMs = Math.min(endMs, nowMs + graceMs(DEFAULT_GRACE, ownReady, expectedCount, stepMs));
+      if (expectedCount === 0 || nowMs >= endMs) return ownReady;
       await this.#turns.lingered(endMs - nowMs);
     }
   }
 
   /** Computes the calls of a failed step as if it had not been guessed. */
-  async #fail(step: GuessedStep, taken: readonly Taken[], next: GuessedStep | undefined): Promise<void> {
+  async #fail(step: GuessedStep, takenRows: readonly TakenRow[], nextStep: GuessedStep | undefined): Promise<void> {
     this.#miss(guessesOf(step).map(([guess]) => guess));
-    const calls = [...taken];
-    if (next) {
-      await next.ended;
-      this.#turns.charge(next);
-      this.#miss(guessesOf(next).map(([guess]) => guess));
-      calls.push(...joinedOf(next));
+    const calls = [...takenRows];
+    if (nextStep) {
+      await nextStep.ended;
+      this.#turns.charge(nextStep);
+      this.#miss(guessesOf(nextStep).map(([guess]) => guess));
+      calls.push(...joinedOf(nextStep));
     }
     if (calls.length > 0) await this.#turns.compute(calls.map(({ part }) => part));
   }
@@ -306,7 +306,7 @@ function guessesOf({ parts }: GuessedStep): readonly (readonly [NextStep, number
 }
 
 /** The calls that joined a guessed step. */
-function joinedOf({ parts }: GuessedStep): readonly Taken[] {
+function joinedOf({ parts }: GuessedStep): readonly TakenRow[] {
   return parts.flatMap((part, row) => (part instanceof NextStep ? [] : [{ guess: undefined, row, part }]));
 }
 

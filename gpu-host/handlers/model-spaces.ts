@@ -77,13 +77,13 @@ export class ModelSpaces {
   #dropCalls(space: ModelSpace, why?: HandlerError): void {
     space.closed = true;
     space.dropPending();
-    space.ended = why;
+    space.closeAnswer = why;
     const queued = [...space.queues].flatMap(({ order }) => this.#parts.batcher.closeQueue(order) as HostCall[]);
-    for (const call of [...queued, ...space.arriving.splice(0)]) {
+    for (const call of [...queued, ...space.arrivingCalls.splice(0)]) {
       call.release();
       call.answerEnded();
     }
-    for (const call of [...space.parked]) space.unpark(call);
+    for (const call of [...space.parkedCalls]) space.unpark(call);
     this.#parts.adapters.forget(space);
     for (const tell of space.whenClosed) tell();
     space.whenClosed.clear();

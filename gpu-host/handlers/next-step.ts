@@ -14,51 +14,52 @@ export class NextStep {
   readonly sequence: SequenceInput;
   /** True when the step is on a page that was spared for an allocation. */
   readonly #isOnSpare: boolean;
-  #before: StepCall | NextStep | undefined;
+  #previousStep: StepCall | NextStep | undefined;
   #call: StepCall | undefined;
   #prepared: SequenceInput | undefined;
   /** A call that asks for another step. */
-  #refused: StepCall | undefined;
+  #refusedCall: StepCall | undefined;
 
-  private constructor(before: StepCall | NextStep, isOnSpare: boolean, sequence: SequenceInput) {
-    this.hostQueue = before.hostQueue;
+  private constructor(previousStep: StepCall | NextStep, isOnSpare: boolean, sequence: SequenceInput) {
+    this.hostQueue = previousStep.hostQueue;
     this.#isOnSpare = isOnSpare;
     this.sequence = sequence;
-    this.#before = before;
+    this.#previousStep = previousStep;
   }
 
   /**
-   * The step after `before`, which is prepared as `under` and whose token is in row `row` of its batch's results. Undefined when `before` is no
-   * plain step, or when the slot of the next keys is not certain. It is certain on a page that only the inferlet holds and, when the pages that
-   * `before` names are full, on the page that was spared for its queue's next allocation.
+   * The step after `previousStep`, which is prepared as `sequenceUnderWay` and whose token is in row `row` of its batch's results. Undefined when
+   * `previousStep` is no plain step, or when the slot of the next keys is not certain. It is certain on a page that only the inferlet holds and,
+   * when the pages that `previousStep` names are full, on the page that was spared for its queue's next allocation.
    */
   static after(
-    before: StepCall | NextStep,
-    under: SequenceInput,
+    previousStep: StepCall | NextStep,
+    sequenceUnderWay: SequenceInput,
     row: number,
     contextLength: number,
     spares: SparePages,
   ): NextStep | undefined {
-    const { request, hostQueue } = before;
-    const [at] = under.positions;
-    const [written] = under.writes;
-    if (!request || !isPlainStep(request) || at === undefined || written === undefined) return undefined;
-    if (under.mask !== 'causal' || under.output.kind !== 'top' || at + 1 >= contextLength) return undefined;
+    const { request, hostQueue } = previousStep;
+    const [position] = sequenceUnderWay.positions;
+    const [writtenSlot] = sequenceUnderWay.writes;
+    if (!request || !isPlainStep(request) || position === undefined || writtenSlot === undefined) return undefined;
+    if (sequenceUnderWay.mask !== 'causal' || sequenceUnderWay.output.kind !== 'top' || position + 1 >= contextLength)
+      return undefined;
     const { pages } = hostQueue.space;
-    const empty = emptySlot(pages, request.outPages);
-    const slot = empty ?? (areFull(pages, request.outPages) ? spares.slot(hostQueue) : undefined);
+    const unfilledSlot = emptySlot(pages, request.outPages);
+    const slot = unfilledSlot ?? (areFull(pages, request.outPages) ? spares.slot(hostQueue) : undefined);
     if (slot === undefined) return undefined;
     // A copy, because the next call may be prepared in the memory of this one, and must be compared with what the device was given.
-    const context = new Uint32Array(under.context.length + 1);
-    context.set(under.context);
-    context[under.context.length] = written;
-    return new NextStep(before, empty === undefined, {
+    const context = new Uint32Array(sequenceUnderWay.context.length + 1);
+    context.set(sequenceUnderWay.context);
+    context[sequenceUnderWay.context.length] = writtenSlot;
+    return new NextStep(previousStep, unfilledSlot === undefined, {
       inputs: { kind: 'picked', rows: Uint32Array.of(row) },
-      positions: Uint32Array.of(at + 1),
+      positions: Uint32Array.of(position + 1),
       context,
       mask: 'causal',
       writes: Uint32Array.of(slot),
-      output: outputAt(under.output, request, at + 1),
+      output: outputAt(sequenceUnderWay.output, request, position + 1),
     });
   }
 
@@ -85,8 +86,8 @@ export class NextStep {
   /** The call that asks for this step, if it has come and is ready to go. */
   find(): StepCall | undefined {
     const { front } = this.hostQueue.order;
-    const { token, request } = this.#before ?? {};
-    if (front === this.#refused) return undefined;
+    const { token, request } = this.#previousStep ?? {};
+    if (front === this.#refusedCall) return undefined;
     if (!(front instanceof StepCall) || front.state !== 'ready' || !request || token === undefined) return undefined;
     return continuesStep(request, token, front.request) && this.#fits(front.request) ? front : undefined;
   }
@@ -98,7 +99,7 @@ export class NextStep {
   }
 
   /** True when `prepared`, which is how the call would go to the device now, is what was computed. */
-  is({ positions, context, mask, writes }: SequenceInput): boolean {
+  matches({ positions, context, mask, writes }: SequenceInput): boolean {
     const { sequence } = this;
     return (
       mask === 'causal' &&
@@ -113,16 +114,16 @@ export class NextStep {
     this.#call = call;
     this.#prepared = prepared;
     // A long chain of guesses must not stay in memory.
-    this.#before = undefined;
+    this.#previousStep = undefined;
   }
 
   /** Remembers that the call asks for another step: preparing it takes long. */
   refuse(call: StepCall): void {
-    this.#refused = call;
+    this.#refusedCall = call;
   }
 
   /** Records whether the guess was worth its time: its call came, and no other call waited for that. */
-  guessed(isRight: boolean): void {
+  recordGuess(isRight: boolean): void {
     this.hostQueue.trail.guessed(isRight);
     if (!isRight && this.#isOnSpare) this.hostQueue.takesSpares = false;
   }
@@ -147,8 +148,8 @@ function areFull(pages: PageSpace, addresses: Uint32Array): boolean {
 }
 
 /** The output of the same sampler at another position. */
-function outputAt(output: TopRequest, { output: asked }: StepRequest, position: number): TopRequest {
-  const draws = asked.tag === 'sample' ? drawsOf(asked.val, [position]) : undefined;
+function outputAt(output: TopRequest, { output: requestedOutput }: StepRequest, position: number): TopRequest {
+  const draws = requestedOutput.tag === 'sample' ? drawsOf(requestedOutput.val, [position]) : undefined;
   const { topK, tokensOnly = false } = output;
   return { kind: 'top', rows: 1, topK, tokensOnly, ...(draws ? { draws } : {}) };
 }

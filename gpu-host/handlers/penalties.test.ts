@@ -171,7 +171,7 @@ test('the list for a device has each changed token once, with its change at the 
           'marked when it was chosen',
         );
       const next = below(200);
-      penalties.took(next);
+      penalties.noteToken(next);
       if (changes.frequency !== 0 || changes.presence !== 0) chosen.push(next);
     }
   }

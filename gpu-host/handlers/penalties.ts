@@ -21,18 +21,18 @@ export class Penalties {
   readonly #frequency: number;
   readonly #presence: number;
   /** The tokens that the text had chosen before the run, sorted; none without penalties. */
-  readonly #before: Uint32Array;
-  readonly #distinct: number;
+  readonly #chosenBefore: Uint32Array;
+  readonly #distinctChosen: number;
   /** Number of times that the run has sampled each token. */
-  readonly #sampled = new Map<number, number>();
+  readonly #sampleCounts = new Map<number, number>();
   /** Sorted, with the value of each. */
-  readonly #biased: Uint32Array;
-  readonly #biases: Float32Array;
+  readonly #biasedTokens: Uint32Array;
+  readonly #biasValues: Float32Array;
   /** Tokens with a bias of negative infinity; the list may name one more than once. */
-  readonly #excluded: Uint32Array;
+  readonly #excludedTokens: Uint32Array;
   readonly #vocabularySize: number;
   /** True when a change may raise a token, from any place below. */
-  readonly #raises: boolean;
+  readonly #mayRaise: boolean;
   #list: RowChangeList | undefined;
 
   /**
@@ -54,33 +54,41 @@ export class Penalties {
     checkTokens(biasTokens, vocabularySize);
     checkTokens(chosen, vocabularySize);
     for (const value of biasValues) if (value !== Number.NEGATIVE_INFINITY) checkValue('bias', value);
-    this.#excluded = biasTokens.filter((_, i) => biasValues[i] === Number.NEGATIVE_INFINITY);
+    this.#excludedTokens = biasTokens.filter((_, i) => biasValues[i] === Number.NEGATIVE_INFINITY);
     this.#vocabularySize = vocabularySize;
-    if (new Set(this.#excluded).size === vocabularySize) throw nothingLeft();
+    if (new Set(this.#excludedTokens).size === vocabularySize) throw nothingLeft();
     const order = Uint32Array.from(biasTokens.keys()).sort(
       (a, b) => (biasTokens[a] as number) - (biasTokens[b] as number),
     );
-    this.#biased = order.map((place) => biasTokens[place] as number);
-    this.#biases = Float32Array.from(order, (place) => biasValues[place] as number);
+    this.#biasedTokens = order.map((place) => biasTokens[place] as number);
+    this.#biasValues = Float32Array.from(order, (place) => biasValues[place] as number);
     this.#frequency = frequency;
     this.#presence = presence;
-    this.#raises = frequency < 0 || presence < 0 || biasValues.some((value) => value > 0);
-    this.#before = this.#penalizes ? chosen.toSorted() : new Uint32Array();
-    this.#distinct = this.#before.reduce((sum, token, i) => (token === this.#before[i - 1] ? sum : sum + 1), 0);
+    this.#mayRaise = frequency < 0 || presence < 0 || biasValues.some((value) => value > 0);
+    this.#chosenBefore = this.#penalizes ? chosen.toSorted() : new Uint32Array();
+    this.#distinctChosen = this.#chosenBefore.reduce(
+      (sum, token, i) => (token === this.#chosenBefore[i - 1] ? sum : sum + 1),
+      0,
+    );
   }
 
-  /** The same changes for a device that applies them; `took` keeps them up to date. */
+  /** The same changes for a device that applies them; `noteToken` keeps them up to date. */
   onDevice(): RowChangeList {
     const penalties = { frequency: this.#frequency, presence: this.#presence };
-    this.#list ??= new RowChangeList(penalties, (token) => this.#changeOf(token), this.#biased, this.#before);
+    this.#list ??= new RowChangeList(
+      penalties,
+      (token) => this.#changeOf(token),
+      this.#biasedTokens,
+      this.#chosenBefore,
+    );
     return this.#list;
   }
 
   /** Counts a token that the run has sampled. */
-  took(token: number): void {
+  noteToken(token: number): void {
     if (!this.#penalizes) return;
-    this.#sampled.set(token, (this.#sampled.get(token) ?? 0) + 1);
-    this.#list?.took(token);
+    this.#sampleCounts.set(token, (this.#sampleCounts.get(token) ?? 0) + 1);
+    this.#list?.noteToken(token);
   }
 
   /**
@@ -88,17 +96,19 @@ export class Penalties {
    * anew: kept ones would take memory that the inferlet is not charged for.
    */
   allowed(): Uint32Array | undefined {
-    if (this.#excluded.length === 0) return undefined;
+    if (this.#excludedTokens.length === 0) return undefined;
     const words = new Uint32Array(Math.ceil(this.#vocabularySize / 32)).fill(0xffff_ffff);
-    for (const token of this.#excluded) words[token >>> 5] = (words[token >>> 5] as number) & ~(1 << (token & 31));
+    for (const token of this.#excludedTokens)
+      words[token >>> 5] = (words[token >>> 5] as number) & ~(1 << (token & 31));
     return words;
   }
 
   /** Number of most probable `allowed` tokens that the next draw must see. */
   candidates(sampler: Sampler, maxTopK: number): number {
-    if (this.#raises) return maxTopK;
-    const changed = this.#distinct + this.#sampled.size + this.#biased.length - this.#excluded.length;
-    return Math.min(maxTopK, candidatesWanted(sampler, maxTopK) + changed);
+    if (this.#mayRaise) return maxTopK;
+    const changedCount =
+      this.#distinctChosen + this.#sampleCounts.size + this.#biasedTokens.length - this.#excludedTokens.length;
+    return Math.min(maxTopK, candidatesWanted(sampler, maxTopK) + changedCount);
   }
 
   /**
@@ -107,53 +117,54 @@ export class Penalties {
    */
   tokenOf(sampler: Sampler, top: TopTokens, maxTopK: number, position: number): number {
     if (Number.isNaN(top.logProbabilities[0])) throw fault('internal', 'the model computed no numbers for this input');
-    const { tokens, logits } = this.#changed(top);
-    const wanted = Math.min(tokens.length, candidatesWanted(sampler, maxTopK));
-    if (wanted === 0) throw nothingLeft();
-    if (sampler.temperature === 0 || wanted === 1) return tokens[0] as number;
+    const { tokens, logits } = this.#applyChanges(top);
+    const candidateCount = Math.min(tokens.length, candidatesWanted(sampler, maxTopK));
+    if (candidateCount === 0) throw nothingLeft();
+    if (sampler.temperature === 0 || candidateCount === 1) return tokens[0] as number;
     const draw: Draw = { ...sampler, position };
-    return tokens[drawPlace(draw, Float32Array.from(logits), 0, wanted)] as number;
+    return tokens[drawPlace(draw, Float32Array.from(logits), 0, candidateCount)] as number;
   }
 
   /** The tokens that the changes leave, most probable first, equal ones by token id. */
-  #changed({ tokens, logProbabilities }: TopTokens): { readonly tokens: number[]; readonly logits: number[] } {
-    const moved: { readonly token: number; readonly logit: number }[] = [];
-    const kept: number[] = [];
-    for (const [place, token] of tokens.entries()) {
+  #applyChanges({ tokens, logProbabilities }: TopTokens): { readonly tokens: number[]; readonly logits: number[] } {
+    const changedTokens: { readonly token: number; readonly logit: number }[] = [];
+    const unchangedIndices: number[] = [];
+    for (const [index, token] of tokens.entries()) {
       const change = this.#changeOf(token);
-      const logit = Math.fround((logProbabilities[place] as number) + change);
+      const logit = Math.fround((logProbabilities[index] as number) + change);
       if (logit === Number.NEGATIVE_INFINITY) continue;
-      if (change === 0) kept.push(place);
-      else moved.push({ token, logit });
+      if (change === 0) unchangedIndices.push(index);
+      else changedTokens.push({ token, logit });
     }
-    moved.sort((a, b) => b.logit - a.logit || a.token - b.token);
+    changedTokens.sort((a, b) => b.logit - a.logit || a.token - b.token);
     // The other candidates are in order, so merge both lists.
     const merged = { tokens: [] as number[], logits: [] as number[] };
     const push = (token: number, logit: number): void => {
       merged.tokens.push(token);
       merged.logits.push(logit);
     };
-    let next = 0;
-    for (const place of kept) {
-      const [token, logit] = [tokens[place] as number, logProbabilities[place] as number];
+    let nextChanged = 0;
+    for (const index of unchangedIndices) {
+      const [token, logit] = [tokens[index] as number, logProbabilities[index] as number];
       for (
-        let at = moved[next];
-        at && (at.logit > logit || (at.logit === logit && at.token < token));
-        at = moved[++next]
+        let changedToken = changedTokens[nextChanged];
+        changedToken && (changedToken.logit > logit || (changedToken.logit === logit && changedToken.token < token));
+        changedToken = changedTokens[++nextChanged]
       )
-        push(at.token, at.logit);
+        push(changedToken.token, changedToken.logit);
       push(token, logit);
     }
-    for (const { token, logit } of moved.slice(next)) push(token, logit);
+    for (const { token, logit } of changedTokens.slice(nextChanged)) push(token, logit);
     return merged;
   }
 
   #changeOf(token: number): number {
     let change = 0;
-    for (let i = firstOf(this.#biased, token); this.#biased[i] === token; i++) change += this.#biases[i] as number;
+    for (let i = firstOf(this.#biasedTokens, token); this.#biasedTokens[i] === token; i++)
+      change += this.#biasValues[i] as number;
     if (!this.#penalizes) return change;
-    const before = firstOf(this.#before, token + 1) - firstOf(this.#before, token);
-    const count = before + (this.#sampled.get(token) ?? 0);
+    const countBefore = firstOf(this.#chosenBefore, token + 1) - firstOf(this.#chosenBefore, token);
+    const count = countBefore + (this.#sampleCounts.get(token) ?? 0);
     return count === 0 ? change : change - this.#frequency * count - this.#presence;
   }
 

@@ -21,7 +21,7 @@ function text(pages: Uint32Array, tokens: readonly number[], start = 0): Forward
 /** Plans the whole call, and commits `parts` inputs at a time. */
 function compute(space: PageSpace, request: ForwardRequest, ...parts: readonly number[]): ForwardPlan {
   const plan = new ForwardPlan(space, request, CONFIG);
-  for (const part of parts.length > 0 ? parts : [plan.left]) {
+  for (const part of parts.length > 0 ? parts : [plan.remainingInputs]) {
     begin(plan, request, part);
     plan.commit();
   }
@@ -29,7 +29,7 @@ function compute(space: PageSpace, request: ForwardRequest, ...parts: readonly n
 }
 
 function begin(plan: ForwardPlan, { tokens }: ForwardRequest, count: number): void {
-  const own = (tokens as Uint32Array).subarray(plan.done, plan.done + count);
+  const own = (tokens as Uint32Array).subarray(plan.doneInputs, plan.doneInputs + count);
   plan.begin(count, { kind: 'tokens', tokens: own }, { kind: 'none' });
 }
 
@@ -100,9 +100,9 @@ describe('limits of one call', () => {
       assert.equal(tag, 'limit-exceeded');
       assert.match(val, /4097 inputs over 0 slots/);
     }
-    assert.equal(new ForwardPlan(space, request, CONFIG).left, inputs);
+    assert.equal(new ForwardPlan(space, request, CONFIG).remainingInputs, inputs);
     const shorter = { ...request, outPages: NONE, positions: positions.subarray(1) };
-    assert.equal(new ForwardPlan(space, shorter, CONFIG).left, inputs - 1);
+    assert.equal(new ForwardPlan(space, shorter, CONFIG).remainingInputs, inputs - 1);
   });
 });
 
@@ -125,7 +125,7 @@ describe('a call that fails after some of its parts', () => {
       const cached = kit.memory.prefixes?.size;
       const call = text(pages, OTHER.slice(3), 3);
       const plan = new ForwardPlan(space, call, CONFIG);
-      assert.equal(plan.done, prefixCache ? 13 : 0);
+      assert.equal(plan.doneInputs, prefixCache ? 13 : 0);
       begin(plan, call, 5);
       plan.commit();
       begin(plan, call, 6);
@@ -138,7 +138,7 @@ describe('a call that fails after some of its parts', () => {
       assert.equal(kit.memory.prefixes?.size ?? 0, (cached ?? 0) + whole, 'its one whole page can be found');
       kit.memory.audit();
       const again = compute(space, call, 3, 2);
-      begin(again, call, again.left);
+      begin(again, call, again.remainingInputs);
       again.commit();
       const done = contents(space, pages);
       again.rollback();

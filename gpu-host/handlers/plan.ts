@@ -37,7 +37,7 @@ export function uncutInputs(heads: number): number {
 const NO_SLOTS = new Uint32Array(0);
 
 /** The place of a page after a part of a call. */
-interface Place {
+interface PageFrame {
   readonly mapping: Mapping;
   readonly frame: number;
 }
@@ -50,11 +50,11 @@ interface Place {
 export class ForwardPlan {
   readonly positions: Uint32Array;
   /** Inputs that need no more computing: taken from the prefix cache, or computed. */
-  done: number;
+  doneInputs: number;
   /** Inputs after the done ones that are being computed; their slots count as filled. */
-  reserved = 0;
+  reservedInputs = 0;
   /** Inputs that came from the prefix cache; the rest have slots. */
-  readonly taken: number;
+  readonly cachedInputs: number;
   readonly #prefix: PrefixRun | undefined;
   readonly #pages: ContextPages;
   readonly #context: Context;
@@ -65,7 +65,7 @@ export class ForwardPlan {
   readonly #space: PageSpace;
   readonly #outPages: Uint32Array;
   /** The pages of a call with inputs left, and their frames after its last part: before the next one they may leave and come back. */
-  #places: readonly Place[] = [];
+  #usedFrames: readonly PageFrame[] = [];
 
   /**
    * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit,
@@ -83,10 +83,10 @@ export class ForwardPlan {
     this.#pages = pages;
     this.#keepsParts = request.keepsParts;
     space.makeResident(pages.rest);
-    const asked = prefixRequest(request);
-    this.#prefix = asked && space.beginPrefix(asked, pages);
-    this.taken = this.#prefix?.taken ?? 0;
-    this.done = this.taken;
+    const cacheRequest = prefixRequest(request);
+    this.#prefix = cacheRequest && space.beginPrefix(cacheRequest, pages);
+    this.cachedInputs = this.#prefix?.cachedInputs ?? 0;
+    this.doneInputs = this.cachedInputs;
     try {
       const resolved = resolve(space, request, pages, this.#prefix);
       this.#slots = resolved.slots;
@@ -99,8 +99,8 @@ export class ForwardPlan {
     }
   }
 
-  get left(): number {
-    return this.positions.length - this.done;
+  get remainingInputs(): number {
+    return this.positions.length - this.doneInputs;
   }
 
   /**
@@ -110,26 +110,27 @@ export class ForwardPlan {
    */
   begin(count: number, inputs: InputRows, output: OutputRequest): SequenceInput {
     this.#settle();
-    const first = this.done + this.reserved;
-    const from = first - this.taken;
+    const firstInput = this.doneInputs + this.reservedInputs;
+    const from = firstInput - this.cachedInputs;
     const to = from + count;
     const { slots } = this.#context;
     const contextCount = this.#context.count + from;
     const sequence: SequenceInput = {
       inputs,
-      positions: count === this.positions.length ? this.positions : this.positions.subarray(first, first + count),
+      positions:
+        count === this.positions.length ? this.positions : this.positions.subarray(firstInput, firstInput + count),
       context: contextCount === slots.length ? slots : slots.subarray(0, contextCount),
       mask:
         this.#matrix === 'causal'
           ? 'causal'
-          : matrixRows(this.#matrix, this.positions.length - this.taken, this.#context.count, from, to),
+          : matrixRows(this.#matrix, this.positions.length - this.cachedInputs, this.#context.count, from, to),
       writes: count === this.#writes.length ? this.#writes : this.#writes.subarray(from, to),
       output,
     };
-    this.reserved += count;
+    this.reservedInputs += count;
     for (let i = 0; i < count && this.#slots.length > 0; i++) {
       const { page, slot } = this.#slots[from + i] as EmptySlot;
-      fillSlot(page, slot, this.positions[first + i] as number);
+      fillSlot(page, slot, this.positions[firstInput + i] as number);
     }
     if (inputs.kind === 'tokens') this.#prefix?.reserve(inputs.tokens);
     return sequence;
@@ -139,38 +140,39 @@ export class ForwardPlan {
    * Marks the first `count` reserved inputs as computed. After the last input the call is done, and `rollback` does nothing.
    * @param picked tokens of these inputs, where they were not known when the inputs began
    */
-  commit(count = this.reserved, picked?: Uint32Array): void {
-    this.done += count;
-    this.reserved -= count;
+  commit(count = this.reservedInputs, picked?: Uint32Array): void {
+    this.doneInputs += count;
+    this.reservedInputs -= count;
     if (picked) this.#prefix?.reserve(picked);
-    if (this.#keepsParts || this.left === 0) this.#prefix?.commit();
+    if (this.#keepsParts || this.remainingInputs === 0) this.#prefix?.commit();
     else this.#prefix?.give();
-    if (this.left === 0) this.#prefix?.keep();
-    else if (!this.#keepsParts) this.#places = this.#used();
+    if (this.remainingInputs === 0) this.#prefix?.keep();
+    else if (!this.#keepsParts) this.#usedFrames = this.#usedPages();
   }
 
   /** The pages that the next parts read and write. A run has new plans instead. */
-  #used(): Place[] {
+  #usedPages(): PageFrame[] {
     const { text, rest } = this.#prefix?.context ?? this.#pages;
     const mappings = new Set([...text.mappings, ...rest, ...this.#space.peekAll(this.#outPages)]);
-    const places = Array.from(mappings, (mapping) => ({ mapping, frame: mapping.page.frame }));
-    return places.filter(({ frame }) => frame >= 0);
+    const pageFrames = Array.from(mappings, (mapping) => ({ mapping, frame: mapping.page.frame }));
+    return pageFrames.filter(({ frame }) => frame >= 0);
   }
 
   /** Brings the pages back, and follows them to other frames. */
   #settle(): void {
-    const places = this.#places;
-    if (places.length === 0) return;
-    this.#space.makeResident(places.map(({ mapping }) => mapping));
-    this.#places = [];
-    const moved = new Map<number, number>();
-    for (const { mapping, frame } of places) if (mapping.page.frame !== frame) moved.set(frame, mapping.page.frame);
-    if (moved.size === 0) return;
+    const pageFrames = this.#usedFrames;
+    if (pageFrames.length === 0) return;
+    this.#space.makeResident(pageFrames.map(({ mapping }) => mapping));
+    this.#usedFrames = [];
+    const newFrames = new Map<number, number>();
+    for (const { mapping, frame } of pageFrames)
+      if (mapping.page.frame !== frame) newFrames.set(frame, mapping.page.frame);
+    if (newFrames.size === 0) return;
     const { pageSize } = this.#space.pool;
     const follow = (slots: Uint32Array, count: number): void => {
       for (let i = 0; i < count; i++) {
         const slot = slots[i] as number;
-        const frame = moved.get(Math.floor(slot / pageSize));
+        const frame = newFrames.get(Math.floor(slot / pageSize));
         if (frame !== undefined) slots[i] = frame * pageSize + (slot % pageSize);
       }
     };
@@ -180,22 +182,25 @@ export class ForwardPlan {
 
   /** Gives up the last `count` reserved inputs, whose tokens are not known yet. They may begin again. */
   retract(count: number): void {
-    const end = this.done + this.reserved - this.taken;
+    const end = this.doneInputs + this.reservedInputs - this.cachedInputs;
     this.#unfill(end - count, end);
-    this.reserved -= count;
+    this.reservedInputs -= count;
   }
 
   /** Ends the call before its last input: the out-pages are as before, except for committed parts of a call that keeps them. */
   rollback(): void {
-    if (this.left === 0) return;
-    this.#unfill(this.#keepsParts ? this.done - this.taken : 0, this.done + this.reserved - this.taken);
-    this.reserved = 0;
+    if (this.remainingInputs === 0) return;
+    this.#unfill(
+      this.#keepsParts ? this.doneInputs - this.cachedInputs : 0,
+      this.doneInputs + this.reservedInputs - this.cachedInputs,
+    );
+    this.reservedInputs = 0;
     this.#prefix?.revert();
   }
 
   /** Keys of the whole pages that the call computes next; `tokens` are all of its inputs. */
   keysAhead(tokens: Uint32Array): readonly number[] {
-    return this.#prefix?.keysAhead(tokens.subarray(this.done)) ?? [];
+    return this.#prefix?.keysAhead(tokens.subarray(this.doneInputs)) ?? [];
   }
 
   #unfill(from: number, end: number): void {
@@ -209,7 +214,7 @@ export class ForwardPlan {
 /** Physical slots and visibility of the inputs to compute. */
 function resolve(space: PageSpace, request: ForwardRequest, pages: ContextPages, prefix: PrefixRun | undefined) {
   const { outPages, mask } = request;
-  const positions = prefix ? request.positions.subarray(prefix.taken) : request.positions;
+  const positions = prefix ? request.positions.subarray(prefix.cachedInputs) : request.positions;
   // Before the context is gathered: `emptySlots` may move an address that is both in and out to a copy.
   const slots = outPages.length > 0 ? space.emptySlots(outPages, positions.length) : [];
   const context = gatherContext(space, prefix?.context ?? pages, smallest(positions), slots.length, mask !== undefined);

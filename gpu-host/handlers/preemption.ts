@@ -40,7 +40,7 @@ export class Preemption {
     for (const pages of family.spaces) {
       const space = this.spaceOf(pages);
       for (const { order } of space?.queues ?? []) {
-        for (const call of [order.front, ...order.back]) {
+        for (const call of [order.front, ...order.heldCalls]) {
           if (call?.state !== 'ready' || !space?.park(call as HostCall)) continue;
           this.#turns.batcher.pause(call);
         }
@@ -67,7 +67,7 @@ export class Preemption {
   /** Resumes a held call of a preempted family, because it needs no memory any more. Returns false when the call is not held. */
   release(call: HostCall): boolean {
     const { space } = call.hostQueue;
-    if (!space.parked.has(call)) return false;
+    if (!space.parkedCalls.has(call)) return false;
     space.unpark(call);
     this.#turns.batcher.resume(call, performance.now());
     return true;
@@ -92,8 +92,8 @@ export class Preemption {
 
   /** The engine calls it when the device has no work. Returns true when a family returned. */
   idle(): boolean {
-    if (!this.#relief.holds) return false;
-    this.#relief.changed();
+    if (!this.#relief.holdsCalls) return false;
+    this.#relief.noteChange();
     if (this.admit()) return true;
     this.#timer ??= setTimeout(() => void this.#stalled(), STALL_MS);
     return false;
@@ -117,7 +117,7 @@ export class Preemption {
 
   #goOn(space: ModelSpace | undefined): void {
     if (!space) return;
-    for (const call of [...space.parked]) {
+    for (const call of [...space.parkedCalls]) {
       space.unpark(call);
       if (call.state === 'paused' && call.acquire()) this.#turns.batcher.resume(call, performance.now());
     }

@@ -79,7 +79,7 @@ export class ResidencyCall extends NamedPagesCall {
     const { memory, registry } = this.names;
     const { tenant } = this.hostQueue.space.owner;
     const requester = this.requesterThat((pages) => {
-      if (!memory.relief.holds && pages <= memory.pool.available) return;
+      if (!memory.relief.holdsCalls && pages <= memory.pool.available) return;
       throw fault('unavailable', `the device has no free frames for the export's ${pages} pages; try again later`);
     });
     return await registry.importPages(tenant, this.#operation.name, requester, (snapshot) => {

@@ -30,19 +30,19 @@ export class RowChangeList {
     this.#changeOf = changeOf;
     this.#tokens = new Uint32Array(Math.max(FIRST_TOKENS, biased.length + chosen.length));
     this.#values = new Float32Array(this.#tokens.length);
-    const put = (token: number, flag: number): void => {
+    const append = (token: number, flag: number): void => {
       this.#tokens[this.#length] = token | flag;
       this.#values[this.#length++] = changeOf(token);
     };
     for (let i = 0, j = 0; i < biased.length || j < chosen.length; ) {
       const token = Math.min(biased[i] ?? CHOSEN_TOKEN, chosen[j] ?? CHOSEN_TOKEN);
-      put(token, chosen[j] === token ? CHOSEN_TOKEN : 0);
+      append(token, chosen[j] === token ? CHOSEN_TOKEN : 0);
       while (biased[i] === token) i++;
       while (chosen[j] === token) j++;
     }
   }
 
-  /** The changes; the next `took` changes their lists. */
+  /** The changes; the next `noteToken` changes their lists. */
   get row(): RowChanges {
     return {
       tokens: this.#tokens.subarray(0, this.#length),
@@ -53,15 +53,15 @@ export class RowChangeList {
   }
 
   /** Takes over the change of a token that the run has just chosen. */
-  took(token: number): void {
-    const place = this.#placeOf(token);
-    if (place === this.#length || tokenAt(this.#tokens, place) !== token) this.#insert(place);
-    this.#tokens[place] = token | CHOSEN_TOKEN;
-    this.#values[place] = this.#changeOf(token);
+  noteToken(token: number): void {
+    const index = this.#indexOf(token);
+    if (index === this.#length || tokenAt(this.#tokens, index) !== token) this.#insert(index);
+    this.#tokens[index] = token | CHOSEN_TOKEN;
+    this.#values[index] = this.#changeOf(token);
   }
 
   /** The place of the first token that is not below `token`. */
-  #placeOf(token: number): number {
+  #indexOf(token: number): number {
     let [from, to] = [0, this.#length];
     while (from < to) {
       const middle = (from + to) >>> 1;
@@ -71,7 +71,7 @@ export class RowChangeList {
     return from;
   }
 
-  #insert(place: number): void {
+  #insert(index: number): void {
     if (this.#length === this.#tokens.length) {
       const [tokens, values] = [new Uint32Array(2 * this.#length), new Float32Array(2 * this.#length)];
       tokens.set(this.#tokens);
@@ -79,12 +79,12 @@ export class RowChangeList {
       this.#tokens = tokens;
       this.#values = values;
     }
-    this.#tokens.copyWithin(place + 1, place, this.#length);
-    this.#values.copyWithin(place + 1, place, this.#length);
+    this.#tokens.copyWithin(index + 1, index, this.#length);
+    this.#values.copyWithin(index + 1, index, this.#length);
     this.#length++;
   }
 }
 
-function tokenAt(tokens: Uint32Array, place: number): number {
-  return ((tokens[place] as number) & ~CHOSEN_TOKEN) >>> 0;
+function tokenAt(tokens: Uint32Array, index: number): number {
+  return ((tokens[index] as number) & ~CHOSEN_TOKEN) >>> 0;
 }

@@ -245,7 +245,7 @@ async function checkAtRest(
   for (const space of engine.spaces) {
     assert.equal(space.pendingBytes, 0);
     assert.equal(space.scoreboard.size, 0);
-    assert.equal(space.held, 0);
+    assert.equal(space.waitingCallCount, 0);
     assert.equal(space.runs.size, 0);
     for (const { order } of space.queues) assert.equal(order.length + order.outstanding, 0);
   }

@@ -21,12 +21,12 @@ export type RowUnderWay = RunUnderWay | 'ended' | 'other';
  * @param windowTokens how far a run may be ahead of its consumer
  */
 export function rowsAhead(rows: readonly RowUnderWay[], windowTokens: number): readonly number[] {
-  const going: number[] = [];
+  const continuingRows: number[] = [];
   for (const [row, run] of rows.entries()) {
     if (run === 'other') return [];
-    if (run !== 'ended' && goesOn(run, windowTokens)) going.push(row);
+    if (run !== 'ended' && goesOn(run, windowTokens)) continuingRows.push(row);
   }
-  return going.length * 2 >= rows.length ? going : [];
+  return continuingRows.length * 2 >= rows.length ? continuingRows : [];
 }
 
 function goesOn({ stopped, produced, taken, maxTokens }: RunUnderWay, windowTokens: number): boolean {

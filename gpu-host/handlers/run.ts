@@ -36,18 +36,18 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #plan: ForwardPlan | undefined;
   /** The next input, or the one under way. */
   #token: number;
-  /** `#picked`: the step under way took its token from the step before. `#ahead`: another step is under way behind it. */
-  #picked = false;
-  #ahead = false;
+  /** `#isPicked`: the step under way took its token from the step before. `#isAhead`: another step is under way behind it. */
+  #isPicked = false;
+  #isAhead = false;
   #topK = 1;
   /** Changes of the logits that the host applies, or that the device does. */
-  #penalties: Penalties | undefined;
-  #changes: Penalties | undefined;
-  #produced = 0;
-  #consumed = 0;
+  #hostPenalties: Penalties | undefined;
+  #deviceChanges: Penalties | undefined;
+  #producedCount = 0;
+  #consumedCount = 0;
   /** Tokens computed and not handed over yet. */
-  #kept: number[] = [];
-  #stopped = false;
+  #pendingTokens: number[] = [];
+  #isStopped = false;
   #slices: RunSlices;
 
   constructor(queue: HostQueue, id: number, request: RunRequest, model: ModelContext, resume: (run: RunCall) => void) {
@@ -70,7 +70,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
 
   /** True when the run was asked to stop before its next step. */
   get stopped(): boolean {
-    return this.#stopped;
+    return this.#isStopped;
   }
 
   get maxTokens(): number {
@@ -79,27 +79,27 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
 
   /** True when the device cannot compute ahead of the last token, because the host changes the next logits by it. */
   get awaitsToken(): boolean {
-    return this.#penalties !== undefined;
+    return this.#hostPenalties !== undefined;
   }
 
   /** Number of tokens produced so far. */
   get produced(): number {
-    return this.#produced;
+    return this.#producedCount;
   }
 
   /** Number of produced tokens that the inferlet has taken. */
   get taken(): number {
-    return this.#consumed;
+    return this.#consumedCount;
   }
 
   /** Records that the inferlet has taken `tokens` tokens in all. */
   consumed(tokens: number): void {
-    this.#consumed = Math.min(Math.max(tokens, this.#consumed), this.#produced);
+    this.#consumedCount = Math.min(Math.max(tokens, this.#consumedCount), this.#producedCount);
     if (this.state === 'paused' && this.#hasRoom) this.#resume(this);
   }
 
   stop(): void {
-    this.#stopped = true;
+    this.#isStopped = true;
     if (this.state === 'paused') this.#resume(this);
   }
 
@@ -107,7 +107,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   piped(): void {
     this.#slices.delete(this);
     this.#slices = this.#model.evenSlices;
-    if (this.#kept.length > 0) this.#slices.add(this);
+    if (this.#pendingTokens.length > 0) this.#slices.add(this);
   }
 
   override prepare(): SequenceInput {
@@ -119,28 +119,28 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   prepareAhead(row: number): SequenceInput {
     const plan = this.#plan as ForwardPlan;
     const sequence = this.#begin(plan, this.#position + 1, { kind: 'picked', rows: Uint32Array.of(row) });
-    this.#ahead = true;
+    this.#isAhead = true;
     return sequence;
   }
 
   /** Gives up the last input: it was not computed, and its token was not taken. It will be prepared again. */
   retract(): void {
     this.#plan?.retract(1);
-    if (this.#ahead) this.#ahead = false;
-    else this.#picked = false;
+    if (this.#isAhead) this.#isAhead = false;
+    else this.#isPicked = false;
   }
 
   #begin(plan: ForwardPlan, position: number, inputs: InputRows): SequenceInput {
     const { sampler } = this.#request;
     const output = { kind: 'top', rows: 1 } as const;
-    const penalties = this.#penalties;
+    const penalties = this.#hostPenalties;
     if (penalties) {
       const topK = penalties.candidates(sampler, this.#model.maxTopK);
       const allowed = penalties.allowed();
       return plan.begin(1, inputs, { ...output, topK, ...(allowed ? { allowed } : {}) });
     }
     const draws = drawsOf(sampler, [position]);
-    const changes = this.#changes?.onDevice().row;
+    const changes = this.#deviceChanges?.onDevice().row;
     return plan.begin(1, inputs, {
       ...output,
       topK: this.#topK,
@@ -152,19 +152,20 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   override accept(output: SequenceOutput): Progress {
     if (output.kind !== 'top') throw new Error(`a run's step gave ${output.kind}`);
     const token = this.#tokenOf(output);
-    this.#plan?.commit(1, this.#picked ? Uint32Array.of(this.#token) : undefined);
-    this.#picked = this.#ahead;
-    this.#ahead = false;
+    this.#plan?.commit(1, this.#isPicked ? Uint32Array.of(this.#token) : undefined);
+    this.#isPicked = this.#isAhead;
+    this.#isAhead = false;
     this.#token = token;
-    this.#produced++;
-    const finished = this.#finish(token);
+    this.#producedCount++;
+    const finishReason = this.#finish(token);
     // Undo the step under way behind this one: its token has no reader.
-    if (finished) this.rollback();
-    this.#kept.push(token);
-    const isFirst = this.#produced === 1;
-    if (finished || isFirst || !this.#hasRoom || this.#kept.length >= MAX_KEPT_TOKENS) this.handOver(finished);
+    if (finishReason) this.rollback();
+    this.#pendingTokens.push(token);
+    const isFirst = this.#producedCount === 1;
+    if (finishReason || isFirst || !this.#hasRoom || this.#pendingTokens.length >= MAX_KEPT_TOKENS)
+      this.handOver(finishReason);
     else this.#slices.add(this);
-    if (finished) return 'done';
+    if (finishReason) return 'done';
     if (this.#hasRoom) return 'more';
     this.parked();
     return 'held';
@@ -172,14 +173,14 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
 
   #tokenOf(output: TopOutput): number {
     const { sampler } = this.#request;
-    const penalties = this.#penalties;
+    const penalties = this.#hostPenalties;
     if (!penalties) {
       const token = tokenOf(sampler, output, 0, this.#topK, this.#position);
-      this.#changes?.took(token);
+      this.#deviceChanges?.noteToken(token);
       return token;
     }
     const token = penalties.tokenOf(sampler, output, this.#model.maxTopK, this.#position);
-    penalties.took(token);
+    penalties.noteToken(token);
     return token;
   }
 
@@ -192,12 +193,12 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     this.handOver('stopped');
   }
 
-  handOver(finished?: FinishReason): void {
-    const tokens = this.#kept;
-    this.#kept = [];
+  handOver(finishReason?: FinishReason): void {
+    const tokens = this.#pendingTokens;
+    this.#pendingTokens = [];
     this.#slices.delete(this);
-    if (tokens.length === 0 && !finished) return;
-    this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, tokens, finished));
+    if (tokens.length === 0 && !finishReason) return;
+    this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, tokens, finishReason));
   }
 
   /** First hands over the tokens from before the failure: they are valid. */
@@ -218,26 +219,26 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
 
   /** Position of the next input. */
   get #position(): number {
-    return this.#request.position + this.#produced;
+    return this.#request.position + this.#producedCount;
   }
 
   get #hasRoom(): boolean {
-    return this.#produced - this.#consumed < RUN_WINDOW_TOKENS;
+    return this.#producedCount - this.#consumedCount < RUN_WINDOW_TOKENS;
   }
 
   #finish(token: number): FinishReason | undefined {
     if (this.#request.stopTokens.includes(token)) return 'stop-token';
-    if (this.#produced === this.#request.maxTokens) return 'max-tokens';
-    return this.#stopped ? 'stopped' : undefined;
+    if (this.#producedCount === this.#request.maxTokens) return 'max-tokens';
+    return this.#isStopped ? 'stopped' : undefined;
   }
 
   /** A plan for the remaining tokens. */
   #makePlan(): ForwardPlan {
     const { config } = this.#model.backend;
-    if (this.#produced === 0) this.#check(config);
+    if (this.#producedCount === 0) this.#check(config);
     const { position, pages, maxTokens } = this.#request;
-    const positions = new Uint32Array(maxTokens - this.#produced);
-    for (let i = 0; i < positions.length; i++) positions[i] = position + this.#produced + i;
+    const positions = new Uint32Array(maxTokens - this.#producedCount);
+    for (let i = 0; i < positions.length; i++) positions[i] = position + this.#producedCount + i;
     const tokens = Uint32Array.of(this.#token);
     // Every input's output is wanted, so none may come from the cache; decoded pages go to the cache.
     const request = {
@@ -270,9 +271,9 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     }
     this.#topK = candidatesWanted(sampler, this.#model.maxTopK);
     if (!changes) return;
-    const made = new Penalties(changes, vocabularySize, position);
-    if (this.#model.backend.changesLogits === true) this.#changes = made;
-    else this.#penalties = made;
+    const penalties = new Penalties(changes, vocabularySize, position);
+    if (this.#model.backend.changesLogits === true) this.#deviceChanges = penalties;
+    else this.#hostPenalties = penalties;
     // A run that waits before its first token is checked again.
     this.#request = { ...this.#request, changes: undefined };
   }

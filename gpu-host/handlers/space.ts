@@ -76,17 +76,17 @@ export class ModelSpace {
   /** Calls with an image by their id, for `image-pixels` and `image-failed`. */
   readonly images = new Map<number, OpenImage>();
   /** Number of runs that wait for their consumer, and of images that wait for their pixels. */
-  held = 0;
+  waitingCallCount = 0;
   /** Calls that wait to be taken into their order, behind a long one. */
-  readonly arriving: HostCall[] = [];
+  readonly arrivingCalls: HostCall[] = [];
   /** Calls that are held while the family is preempted or pages come from disk. */
-  readonly parked = new Set<HostCall>();
+  readonly parkedCalls = new Set<HostCall>();
   #pendingBytes = 0;
-  readonly #taken: Taken;
+  readonly #pendingShare: Taken;
   /** Set when no result is wanted any more. The memory goes back as soon as the device does not use it. */
   closed = false;
   /** Answer to the calls that were pending at the close; without it they get none. */
-  ended: HandlerError | undefined;
+  closeAnswer: HandlerError | undefined;
   /** Called at the close: calls that wait for something other than the device stop waiting. */
   readonly whenClosed = new Set<() => void>();
 
@@ -99,7 +99,7 @@ export class ModelSpace {
       heap: new Taken(heap, tenant),
       values: new Taken(values, tenant),
     });
-    this.#taken = new Taken(heap, tenant, LEAST_PENDING_BYTES);
+    this.#pendingShare = new Taken(heap, tenant, LEAST_PENDING_BYTES);
     this.holder = `${owner.id} ${owner.epoch} ${pages.order}`;
   }
 
@@ -111,31 +111,31 @@ export class ModelSpace {
   /** Counts bytes of pending calls, their arguments and their keys on the scoreboard; negative ones when a call has ended. */
   pend(bytes: number): void {
     this.#pendingBytes += bytes;
-    this.#taken.add(bytes);
+    this.#pendingShare.add(bytes);
   }
 
   /** True when the pending calls are more than the inferlet may have, alone or beside those of its tenant's others. */
   get overruns(): boolean {
     if (this.#pendingCalls > MAX_PENDING_CALLS || this.#pendingBytes > MAX_PENDING_BYTES) return true;
-    return !this.#taken.fits(0);
+    return !this.#pendingShare.fits(0);
   }
 
   get #pendingCalls(): number {
-    return this.scoreboard.size + this.arriving.length;
+    return this.scoreboard.size + this.arrivingCalls.length;
   }
 
   /** Gives the tenant's share of pending calls back. Call it when the inferlet has ended. */
   dropPending(): void {
-    this.#taken.close();
+    this.#pendingShare.close();
   }
 
   /** Holds a call that needs pages while the family is preempted or pages come from disk; returns false otherwise. */
   park(call: HostCall): boolean {
     if (!call.claims || !(this.pages.contender.isAway || this.pages.isFetching)) return false;
-    if (this.parked.has(call)) return true;
-    this.parked.add(call);
+    if (this.parkedCalls.has(call)) return true;
+    this.parkedCalls.add(call);
     this.pages.contender.heldCalls++;
-    if (this.parked.size === 1) this.port.held(this, true);
+    if (this.parkedCalls.size === 1) this.port.held(this, true);
     // Between two steps of the call: its pages may move.
     call.parked();
     return true;
@@ -143,14 +143,14 @@ export class ModelSpace {
 
   /** The call is held no longer. */
   unpark(call: HostCall): void {
-    if (!this.parked.delete(call)) return;
+    if (!this.parkedCalls.delete(call)) return;
     this.pages.contender.heldCalls--;
-    if (this.parked.size === 0) this.port.held(this, false);
+    if (this.parkedCalls.size === 0) this.port.held(this, false);
   }
 
   /** Tells memory whether calls are pending. A held call does not count: it resolves its pages anew when it goes on. */
   noteBusy(): void {
-    this.pages.busy = this.#pendingCalls > this.held;
+    this.pages.busy = this.#pendingCalls > this.waitingCallCount;
   }
 }
 

@@ -29,9 +29,9 @@ export class StepCall extends DeviceCall {
   #rows = 0;
   /** True for a greedy sampler, which needs no probabilities. */
   #tokensOnly = false;
-  #tokens: Uint32Array = NO_TOKENS;
+  #sampledTokens: Uint32Array = NO_TOKENS;
   #distributions: Distribution[] = [];
-  #row = 0;
+  #sampledCount = 0;
 
   constructor(queue: HostQueue, id: number, request: StepRequest, model: ModelContext, hold?: AdapterHold) {
     super('forward', queue, id, hold);
@@ -41,24 +41,24 @@ export class StepCall extends DeviceCall {
   }
 
   override get tokens(): number {
-    if (this.#plan) return this.#plan.left;
+    if (this.#plan) return this.#plan.remainingInputs;
     const { tokens } = this.request;
-    return this.#unplanned.inputs(tokens.length, () => this.#wellFormed());
+    return this.#unplanned.inputs(tokens.length, () => this.#requestIfWellFormed());
   }
 
   override get pagesAhead(): PagesAhead | undefined {
     const { tokens, adapter } = this.request;
     if (this.#plan) return this.#unplanned.pagesLeft(this.#plan, tokens, adapter);
-    return this.#unplanned.pagesAhead(tokens.length, adapter, () => this.#wellFormed());
+    return this.#unplanned.pagesAhead(tokens.length, adapter, () => this.#requestIfWellFormed());
   }
 
   override get samples(): boolean {
-    return this.#tokens.length > 0;
+    return this.#sampledTokens.length > 0;
   }
 
   /** The sampled token, once the call is done; undefined when it gave none, or several. */
   get token(): number | undefined {
-    return this.#row === 1 && this.#tokens.length === 1 ? this.#tokens[0] : undefined;
+    return this.#sampledCount === 1 && this.#sampledTokens.length === 1 ? this.#sampledTokens[0] : undefined;
   }
 
   override chunkable(): boolean {
@@ -68,12 +68,13 @@ export class StepCall extends DeviceCall {
 
   override prepare(granted: number): SequenceInput {
     // Calls that follow this one in the batch need all of it, even when the cache has lost pages that `granted` counted on.
-    const whole = granted >= this.tokens;
+    const isWhole = granted >= this.tokens;
     this.#plan ??= this.#makePlan();
     const plan = this.#plan;
-    const count = whole ? plan.left : Math.min(granted, plan.left);
-    const all = this.request.tokens;
-    const tokens = count === all.length ? all : all.subarray(plan.done, plan.done + count);
+    const count = isWhole ? plan.remainingInputs : Math.min(granted, plan.remainingInputs);
+    const allTokens = this.request.tokens;
+    const tokens =
+      count === allTokens.length ? allTokens : allTokens.subarray(plan.doneInputs, plan.doneInputs + count);
     return plan.begin(count, { kind: 'tokens', tokens }, this.#output(plan, count));
   }
 
@@ -81,13 +82,13 @@ export class StepCall extends DeviceCall {
     const plan = this.#plan as ForwardPlan;
     if (output.kind === 'top') this.#take(plan, output);
     plan.commit();
-    if (plan.left > 0) return 'more';
+    if (plan.remainingInputs > 0) return 'more';
     this.hostQueue.trail.took(this.request, this.token);
     this.reply(() =>
       encodeStepResult(this.hostQueue.space.port.writer, this.id, {
-        tokens: this.#tokens,
+        tokens: this.#sampledTokens,
         distributions: this.#distributions,
-        cachedTokens: plan.taken,
+        cachedTokens: plan.cachedInputs,
       }),
     );
     return 'done';
@@ -105,19 +106,19 @@ export class StepCall extends DeviceCall {
 
   /** The output request for the next `count` inputs. */
   #output(plan: ForwardPlan, count: number): OutputRequest {
-    const end = plan.done + count;
+    const end = plan.doneInputs + count;
     const rows = Math.max(0, Math.min(count, end - (this.request.tokens.length - this.#rows)));
     if (rows === 0) return { kind: 'none' };
     const { allowed, output } = this.request;
     const draws = output.tag === 'sample' ? drawsOf(output.val, plan.positions.subarray(end - rows, end)) : undefined;
-    const words = allowed ? allowed.length / this.#rows : 0;
+    const wordsPerRow = allowed ? allowed.length / this.#rows : 0;
     const firstRow = this.#rows - (this.request.tokens.length - end) - rows;
     return {
       kind: 'top',
       rows,
       topK: this.#topK,
       tokensOnly: this.#tokensOnly,
-      ...(allowed ? { allowed: allowed.subarray(firstRow * words, (firstRow + rows) * words) } : {}),
+      ...(allowed ? { allowed: allowed.subarray(firstRow * wordsPerRow, (firstRow + rows) * wordsPerRow) } : {}),
       ...(draws ? { draws } : {}),
     };
   }
@@ -126,14 +127,14 @@ export class StepCall extends DeviceCall {
   #take(plan: ForwardPlan, top: Extract<SequenceOutput, { kind: 'top' }>): void {
     const { topK, tokens, logProbabilities, drawn } = top;
     const rows = drawn?.length ?? tokens.length / topK;
-    const first = plan.done + plan.reserved - rows;
+    const firstInput = plan.doneInputs + plan.reservedInputs - rows;
     const { output } = this.request;
     for (let row = 0; row < rows; row++) {
       const offset = row * topK;
       if (output.tag === 'sample') {
-        const position = plan.positions[first + row] as number;
+        const position = plan.positions[firstInput + row] as number;
         const token = tokenOf(output.val, top, row, this.#topK, position);
-        this.#tokens[this.#row++] = token;
+        this.#sampledTokens[this.#sampledCount++] = token;
       } else {
         if (Number.isNaN(logProbabilities[offset]))
           throw fault('internal', 'the model computed no numbers for these inputs');
@@ -158,15 +159,15 @@ export class StepCall extends DeviceCall {
     const { config } = this.#model.backend;
     checkTokens(tokens, config.vocabularySize);
     this.#checkOutput();
-    return new ForwardPlan(this.hostQueue.space.pages, this.#ask(), config);
+    return new ForwardPlan(this.hostQueue.space.pages, this.#buildRequest(), config);
   }
 
-  #wellFormed(): ForwardRequest | undefined {
+  #requestIfWellFormed(): ForwardRequest | undefined {
     const { tokens, positions } = this.request;
-    return tokens.length === positions.length ? this.#ask() : undefined;
+    return tokens.length === positions.length ? this.#buildRequest() : undefined;
   }
 
-  #ask(): ForwardRequest {
+  #buildRequest(): ForwardRequest {
     const { tokens, positions, inPages, outPages, mask, output, adapter } = this.request;
     const rows = output.tag === 'none' ? 0 : this.request.rows;
     return { positions, inPages, outPages, mask, tokens, rows, keepsParts: false, adapter };
@@ -190,7 +191,7 @@ export class StepCall extends DeviceCall {
       checkSampler(output.val);
       this.#topK = candidatesWanted(output.val, this.#model.maxTopK);
       this.#tokensOnly = output.val.temperature === 0;
-      this.#tokens = new Uint32Array(rows);
+      this.#sampledTokens = new Uint32Array(rows);
       return;
     }
     checkTopK(output.val, this.#model.maxTopK);

@@ -70,8 +70,8 @@ test('tenants that have gone take no part', () => {
 
 test('a tenant counts as at work between two of its calls', () => {
   const thread = new Thread();
-  thread.share.saw('streams', thread.nowMs);
-  thread.share.saw('a', thread.nowMs);
+  thread.share.noteCall('streams', thread.nowMs);
+  thread.share.noteCall('a', thread.nowMs);
   thread.share.spend('a', 10);
   assert.equal(thread.share.mayWork('a'), false);
   assert.equal(thread.share.mayWork('streams'), true);

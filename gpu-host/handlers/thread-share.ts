@@ -16,14 +16,14 @@ interface Sight {
  */
 export class ThreadShare {
   readonly #now: () => number;
-  readonly #wanting: (() => Iterable<string>)[] = [];
+  readonly #waitingTenants: (() => Iterable<string>)[] = [];
   /** Time that a tenant may take, ms, negative after work that took longer; only of tenants that have not saved up all they may. */
   readonly #balances = new Map<string, number>();
   /** Time of the last payment. */
   #paidMs = 0;
-  #latest: Sight | undefined;
-  /** The latest call of another tenant than `#latest`. */
-  #before: Sight | undefined;
+  #latestCall: Sight | undefined;
+  /** The latest call of another tenant than `#latestCall`. */
+  #latestOtherCall: Sight | undefined;
 
   /** @param now milliseconds of a monotonic clock */
   constructor(now: () => number = () => performance.now()) {
@@ -32,13 +32,13 @@ export class ThreadShare {
 
   /** Adds a model. `tenants` returns those whose calls wait for the device or use it; one may come more than once. */
   join(tenants: () => Iterable<string>): void {
-    this.#wanting.push(tenants);
+    this.#waitingTenants.push(tenants);
   }
 
   /** Notes a call of the tenant. */
-  saw(tenant: string, ms: number): void {
-    if (this.#latest && this.#latest.tenant !== tenant) this.#before = this.#latest;
-    this.#latest = { tenant, ms };
+  noteCall(tenant: string, ms: number): void {
+    if (this.#latestCall && this.#latestCall.tenant !== tenant) this.#latestOtherCall = this.#latestCall;
+    this.#latestCall = { tenant, ms };
   }
 
   /** True when the tenant may do long work now. */
@@ -70,9 +70,9 @@ export class ThreadShare {
   }
 
   #isBesideOthers(tenant: string): boolean {
-    const other = this.#latest?.tenant === tenant ? this.#before : this.#latest;
-    if (other && this.#now() - other.ms < PRESENT_MS) return true;
-    for (const tenants of this.#wanting) for (const name of tenants()) if (name !== tenant) return true;
+    const otherCall = this.#latestCall?.tenant === tenant ? this.#latestOtherCall : this.#latestCall;
+    if (otherCall && this.#now() - otherCall.ms < PRESENT_MS) return true;
+    for (const tenants of this.#waitingTenants) for (const name of tenants()) if (name !== tenant) return true;
     return false;
   }
 }

@@ -26,7 +26,7 @@ export class Unplanned {
    * @param request undefined when the call is malformed or its inputs are not there yet
    */
   inputs(count: number, request: () => ForwardRequest | undefined): number {
-    return count - (this.#look(count, request)?.taken ?? 0);
+    return count - (this.#look(count, request)?.cachedInputs ?? 0);
   }
 
   pagesAhead(

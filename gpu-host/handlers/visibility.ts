@@ -26,17 +26,17 @@ function maxContext({ owner, pool }: PageSpace): number {
  */
 export function checkContext(space: PageSpace, { text, rest }: ContextPages): number {
   const { pool } = space;
-  const most = maxContext(space);
+  const maxSlots = maxContext(space);
   let filled = text.mappings.length * pool.pageSize;
   let visible = filled;
   for (const { page, masked } of rest) {
     const slots = page.filled === pool.fullBits ? pool.pageSize : bitCount(page.filled);
     filled += slots;
     visible += masked === 0 ? slots : bitCount(page.filled & ~masked);
-    if (filled > most)
+    if (filled > maxSlots)
       throw fault(
         'limit-exceeded',
-        `the in-pages have more than ${most} slots, which is all that the inferlet may hold`,
+        `the in-pages have more than ${maxSlots} slots, which is all that the inferlet may hold`,
       );
   }
   return visible;
@@ -74,13 +74,13 @@ export function gatherContext(
 /** For each slot that `gatherContext` lists, its index among all slots of `pages`. */
 export function visiblePlaces(space: PageSpace, pages: Uint32Array): number[] {
   const { pageSize } = space.pool;
-  const places: number[] = [];
+  const indices: number[] = [];
   for (let i = 0; i < pages.length; i++) {
     const { page, masked } = space.mapping(pages[i] as number);
     const visible = page.filled & ~masked;
-    for (let slot = 0; slot < pageSize; slot++) if (visible & (1 << slot)) places.push(i * pageSize + slot);
+    for (let slot = 0; slot < pageSize; slot++) if (visible & (1 << slot)) indices.push(i * pageSize + slot);
   }
-  return places;
+  return indices;
 }
 
 /** Positions and columns of the slots that `gatherContext` listed. */
@@ -91,15 +91,15 @@ function detail(
 ): { positions: Uint32Array; columns: Uint32Array; filled: number } {
   const positions = new Uint32Array(count);
   const columns = new Uint32Array(count);
-  let at = 0;
+  let index = 0;
   let column = 0;
   for (const { page, masked } of mappings) {
     for (let slot = 0; slot < pageSize; slot++) {
       const bit = 1 << slot;
       if ((page.filled & bit) === 0) continue;
       if ((masked & bit) === 0) {
-        positions[at] = page.positions[slot] as number;
-        columns[at++] = column;
+        positions[index] = page.positions[slot] as number;
+        columns[index++] = column;
       }
       column++;
     }
@@ -129,8 +129,8 @@ export function visibility(positions: Uint32Array, context: Context, mask: Mask 
 function isCausal(positions: Uint32Array, context: Context): boolean {
   for (let i = 1; i < positions.length; i++) if ((positions[i] as number) <= (positions[i - 1] as number)) return false;
   if (!context.positions) return true;
-  const first = positions[0] as number;
-  for (let i = 0; i < context.count; i++) if ((context.positions[i] as number) >= first) return false;
+  const firstPosition = positions[0] as number;
+  for (let i = 0; i < context.count; i++) if ((context.positions[i] as number) >= firstPosition) return false;
   return true;
 }
 
@@ -166,25 +166,25 @@ function checkMask(mask: Mask, inputs: number, context: Context): void {
     const rowLength = mask.rowLengths[i] as number;
     if (rowLength > mask.runs.length - run)
       throw fault('invalid-argument', `the mask's row ${i} claims ${rowLength} runs; fewer are left`);
-    let at = 0;
-    let shown = 0;
+    let column = 0;
+    let shownKeys = 0;
     for (let r = 0; r < rowLength; r++) {
       const length = mask.runs[run++] as number;
-      if (length > fullWidth - at)
+      if (length > fullWidth - column)
         throw fault(
           'invalid-argument',
           `the mask's row ${i} is wider than ${context.filled} slots and ${inputs} inputs`,
         );
-      if (r % 2 === 1) shown += shownBefore(at + length) - shownBefore(at);
-      at += length;
+      if (r % 2 === 1) shownKeys += shownBefore(column + length) - shownBefore(column);
+      column += length;
     }
-    if (at !== fullWidth) {
+    if (column !== fullWidth) {
       throw fault(
         'invalid-argument',
-        `the mask's row ${i} covers ${at} of ${context.filled} slots and ${inputs} inputs`,
+        `the mask's row ${i} covers ${column} of ${context.filled} slots and ${inputs} inputs`,
       );
     }
-    if (shown === 0) throw fault('invalid-argument', `the mask's row ${i} hides every key from its input`);
+    if (shownKeys === 0) throw fault('invalid-argument', `the mask's row ${i} hides every key from its input`);
   }
   if (run !== mask.runs.length)
     throw fault('invalid-argument', `the mask has ${mask.runs.length - run} runs past its last row`);
@@ -192,10 +192,11 @@ function checkMask(mask: Mask, inputs: number, context: Context): void {
 
 /** Returns the number of keys in the columns before a given one: columns of inputs, and those of slots that are not masked. */
 function visibleBefore({ columns, count, filled }: Context): (column: number) => number {
-  const before = new Uint32Array(filled + 1);
-  for (let k = 0; k < count; k++) before[(columns?.[k] as number) + 1] = 1;
-  for (let c = 0; c < filled; c++) before[c + 1] = (before[c + 1] as number) + (before[c] as number);
-  return (column) => (before[Math.min(column, filled)] as number) + Math.max(0, column - filled);
+  const visibleCounts = new Uint32Array(filled + 1);
+  for (let k = 0; k < count; k++) visibleCounts[(columns?.[k] as number) + 1] = 1;
+  for (let c = 0; c < filled; c++)
+    visibleCounts[c + 1] = (visibleCounts[c + 1] as number) + (visibleCounts[c] as number);
+  return (column) => (visibleCounts[Math.min(column, filled)] as number) + Math.max(0, column - filled);
 }
 
 function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Array {
@@ -203,18 +204,18 @@ function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Arra
   const columns = context.columns ?? new Uint32Array(0);
   const width = context.count + inputs;
   const matrix = new Uint8Array(inputs * width);
-  const full = new Uint8Array(context.filled + inputs);
+  const fullRow = new Uint8Array(context.filled + inputs);
   let run = 0;
   for (let i = 0; i < inputs; i++) {
-    let at = 0;
+    let column = 0;
     for (let r = 0; r < (mask.rowLengths[i] as number); r++) {
       const length = mask.runs[run++] as number;
-      full.fill(r % 2, at, at + length);
-      at += length;
+      fullRow.fill(r % 2, column, column + length);
+      column += length;
     }
     const row = i * width;
-    for (let k = 0; k < context.count; k++) matrix[row + k] = full[columns[k] as number] as number;
-    for (let j = 0; j < inputs; j++) matrix[row + context.count + j] = full[context.filled + j] as number;
+    for (let k = 0; k < context.count; k++) matrix[row + k] = fullRow[columns[k] as number] as number;
+    for (let j = 0; j < inputs; j++) matrix[row + context.count + j] = fullRow[context.filled + j] as number;
   }
   return matrix;
 }

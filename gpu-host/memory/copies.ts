@@ -10,7 +10,7 @@ export interface Copy {
 
 const IDLE_MS = 15_000;
 
-interface Kept {
+interface KeptCopy {
   readonly tenant: string;
   readonly copy: Copy;
 }
@@ -22,18 +22,18 @@ interface Kept {
  */
 export class Copies {
   readonly #shares: Shares;
-  readonly #most: number;
+  readonly #maxBytes: number;
   /** Kept copies by tenant and version, least recently used first. */
-  readonly #kept = new Map<string, Kept>();
+  readonly #keptCopies = new Map<string, KeptCopy>();
 
   /** Time without a call after which a copy that arrives, or is sent, ends. */
   readonly idleMs: number;
 
-  /** @param most bytes of all copies; a tenant alone may have half */
-  constructor(most: number, idleMs = IDLE_MS) {
-    this.#most = most;
+  /** @param maxBytes bytes of all copies; a tenant alone may have half */
+  constructor(maxBytes: number, idleMs = IDLE_MS) {
+    this.#maxBytes = maxBytes;
     this.idleMs = idleMs;
-    this.#shares = new Shares(most);
+    this.#shares = new Shares(maxBytes);
   }
 
   /** Bytes of all copies, those on their way included. */
@@ -43,9 +43,9 @@ export class Copies {
 
   /** Bytes of the room of copies on their way. */
   get arriving(): number {
-    let arriving = this.bytes;
-    for (const { copy } of this.#kept.values()) arriving -= copy.bytes;
-    return arriving;
+    let arrivingBytes = this.bytes;
+    for (const { copy } of this.#keptCopies.values()) arrivingBytes -= copy.bytes;
+    return arrivingBytes;
   }
 
   /**
@@ -53,8 +53,8 @@ export class Copies {
    * @throws CallFault `limit-exceeded` when no copy may be that large, `unavailable` when the room is in use by others that arrive
    */
   enter(tenant: string, bytes: number): void {
-    if (bytes > this.#most / 2) {
-      throw fault('limit-exceeded', `${bytes} bytes of another GPU host; at most ${this.#most / 2} can be fetched`);
+    if (bytes > this.#maxBytes / 2) {
+      throw fault('limit-exceeded', `${bytes} bytes of another GPU host; at most ${this.#maxBytes / 2} can be fetched`);
     }
     while (!this.#shares.fits(tenant, bytes)) {
       if (this.#dropOne(tenant)) continue;
@@ -72,17 +72,17 @@ export class Copies {
   keep(tenant: string, version: string, copy: Copy): void {
     const key = keyOf(tenant, version);
     this.#drop(key);
-    this.#kept.set(key, { tenant, copy });
+    this.#keptCopies.set(key, { tenant, copy });
   }
 
   /** The copy of a version, which counts as used now. */
   find(tenant: string, version: string): Copy | undefined {
     const key = keyOf(tenant, version);
-    const kept = this.#kept.get(key);
-    if (!kept) return undefined;
-    this.#kept.delete(key);
-    this.#kept.set(key, kept);
-    return kept.copy;
+    const keptCopy = this.#keptCopies.get(key);
+    if (!keptCopy) return undefined;
+    this.#keptCopies.delete(key);
+    this.#keptCopies.set(key, keptCopy);
+    return keptCopy.copy;
   }
 
   /** Drops the copy of a version. */
@@ -93,9 +93,9 @@ export class Copies {
   /** Drops the copy that was used least recently, one of the tenant's own if it has any. False when none is kept. */
   #dropOne(tenant: string): boolean {
     let oldest: string | undefined;
-    for (const [key, kept] of this.#kept) {
+    for (const [key, keptCopy] of this.#keptCopies) {
       oldest ??= key;
-      if (kept.tenant !== tenant) continue;
+      if (keptCopy.tenant !== tenant) continue;
       oldest = key;
       break;
     }
@@ -103,10 +103,10 @@ export class Copies {
   }
 
   #drop(key: string): boolean {
-    const kept = this.#kept.get(key);
-    if (!kept) return false;
-    this.#kept.delete(key);
-    this.#shares.leave(kept.tenant, kept.copy.bytes);
+    const keptCopy = this.#keptCopies.get(key);
+    if (!keptCopy) return false;
+    this.#keptCopies.delete(key);
+    this.#shares.leave(keptCopy.tenant, keptCopy.copy.bytes);
     return true;
   }
 }

@@ -308,9 +308,9 @@ test('pages on their way from disk stay on the device, and go with the inferlet 
   importer.busy = true;
   const restoration = kit.memory.restore(importer, 'tenant', 3);
   older.allocate(1, 1);
-  assert.equal(importer.terminated, undefined);
+  assert.equal(importer.terminationCause, undefined);
   older.allocate(2, 1);
-  assert.notEqual(importer.terminated, undefined);
+  assert.notEqual(importer.terminationCause, undefined);
   assert.equal(kit.memory.pool.free, 2);
   const page = { filled: 1, masked: 0, positions: new Uint32Array(PAGE_SIZE) };
   assert.throws(() => restoration.fill(0, page, new Uint8Array(kit.device.pageBytes)), /not on the device/);

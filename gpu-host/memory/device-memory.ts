@@ -97,8 +97,8 @@ export class DeviceMemory implements SpaceMemory {
   readonly relief: Relief;
   readonly #device: PageDevice;
   readonly #swap: SwapStore | undefined;
-  readonly #timed: NonNullable<MemoryOptions['timed']>;
-  readonly #freed: NonNullable<MemoryOptions['freed']>;
+  readonly #runTimed: NonNullable<MemoryOptions['timed']>;
+  readonly #onFreed: NonNullable<MemoryOptions['freed']>;
   readonly #fetch: MemoryOptions['fetch'];
   readonly #transfers: TransferBuffers;
   readonly #tenants: Tenants;
@@ -107,7 +107,7 @@ export class DeviceMemory implements SpaceMemory {
   readonly #contenders = new Contenders();
   /** Holds one page while it moves between the device and swap. */
   readonly #buffer: Uint8Array;
-  #opened = 0;
+  #openedSpaces = 0;
   #swapsIn = 0;
 
   constructor(options: MemoryOptions) {
@@ -128,8 +128,8 @@ export class DeviceMemory implements SpaceMemory {
     this.rotates = options.rotates;
     this.#device = device;
     this.#swap = swap;
-    this.#timed = options.timed ?? ((_space, work) => work());
-    this.#freed = options.freed ?? (() => undefined);
+    this.#runTimed = options.timed ?? ((_space, work) => work());
+    this.#onFreed = options.freed ?? (() => undefined);
     this.#fetch = options.fetch;
     this.#buffer = device.allocatePinned?.(device.pageBytes) ?? new Uint8Array(device.pageBytes);
     this.relief = new Relief({
@@ -159,8 +159,8 @@ export class DeviceMemory implements SpaceMemory {
     this.#contenders.stepped();
   }
 
-  /** @param changed called for each distinct page that the space begins (1) or ceases (-1) to hold */
-  openSpace(owner: SpaceOwner, changed?: (change: 1 | -1) => void): PageSpace {
+  /** @param onChange called for each distinct page that the space begins (1) or ceases (-1) to hold */
+  openSpace(owner: SpaceOwner, onChange?: (change: 1 | -1) => void): PageSpace {
     const limits = new SpaceLimits({
       maxPages: owner.maxPages,
       poolPages: this.pool.total,
@@ -168,9 +168,9 @@ export class DeviceMemory implements SpaceMemory {
       tenants: this.#tenants,
       family: owner.family && this.#families.join(owner.family),
       tenant: this.#tenants.join(owner.tenant, owner.tenantPages),
-      changed,
+      changed: onChange,
     });
-    const order = this.#opened++;
+    const order = this.#openedSpaces++;
     const space = new PageSpace(this, owner, order, limits, this.#contenders.of(owner.arrival, order, owner.family));
     this.#contenders.add(space);
     this.#spaces.add(space);
@@ -183,7 +183,7 @@ export class DeviceMemory implements SpaceMemory {
     space.releaseAll();
     this.#contenders.remove(space);
     this.#spaces.delete(space);
-    this.relief.changed();
+    this.relief.noteChange();
   }
 
   /**
@@ -214,11 +214,11 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   copySlots(requester: PageSpace, sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
-    this.#timed(requester, () => this.#device.copySlots(sources, destinations, shifts));
+    this.#runTimed(requester, () => this.#device.copySlots(sources, destinations, shifts));
   }
 
   freed(space: PageSpace, frames: number): void {
-    this.#freed(space, frames);
+    this.#onFreed(space, frames);
   }
 
   swapIn(requester: PageSpace, page: Page, donor?: Page): void {
@@ -227,11 +227,11 @@ export class DeviceMemory implements SpaceMemory {
       this.pool.swapIn(page, donor);
       return;
     }
-    this.#timed(requester, () => {
-      const held = this.#swap?.held(swapped);
-      if (!held) this.#readPage(page, this.#buffer);
+    this.#runTimed(requester, () => {
+      const swappedBytes = this.#swap?.bytesInMemory(swapped);
+      if (!swappedBytes) this.#readPage(page, this.#buffer);
       this.pool.swapIn(page, donor);
-      if (held) this.#write(page, held);
+      if (swappedBytes) this.#write(page, swappedBytes);
       else this.#device.writePage(page.frame, this.#buffer);
       this.#swap?.drop(swapped);
     });
@@ -263,13 +263,13 @@ export class DeviceMemory implements SpaceMemory {
     space.pins++;
     try {
       for (let first = 0; first < pages.length; first += count) {
-        const part = pages.slice(first, first + count);
-        const buffer = this.#transfers.take(part.length * pageBytes);
+        const pageBatch = pages.slice(first, first + count);
+        const buffer = this.#transfers.take(pageBatch.length * pageBytes);
         const bytesOf = (i: number) => buffer.bytes.subarray(i * pageBytes, (i + 1) * pageBytes);
         try {
-          const fetched = await Promise.all(part.map((page, i) => this.#fetchPage(page, bytesOf(i))));
+          const fetched = await Promise.all(pageBatch.map((page, i) => this.#fetchPage(page, bytesOf(i))));
           await between(() => {
-            for (const [i, page] of part.entries()) this.#takeFetched(space, page, fetched[i], bytesOf(i));
+            for (const [i, page] of pageBatch.entries()) this.#takeFetched(space, page, fetched[i], bytesOf(i));
           });
         } finally {
           buffer.release();
@@ -291,7 +291,7 @@ export class DeviceMemory implements SpaceMemory {
     // end the last inferlet that holds it.
     if (!ticket || page.swapped !== ticket || !space.held.has(page)) return;
     this.claim(space, 1);
-    this.#timed(space, () => {
+    this.#runTimed(space, () => {
       this.pool.swapIn(page);
       this.#write(page, bytes);
       this.#swap?.drop(ticket);
@@ -310,7 +310,7 @@ export class DeviceMemory implements SpaceMemory {
    * while calls wait for memory. The caller hands the page to `PageSpace.allocate` or releases it.
    */
   takeSpare(): Page | undefined {
-    if (this.pool.available === 0 || this.relief.holds) return undefined;
+    if (this.pool.available === 0 || this.relief.holdsCalls) return undefined;
     return this.relief.freeOne() ? this.pool.take() : undefined;
   }
 
@@ -320,7 +320,7 @@ export class DeviceMemory implements SpaceMemory {
    */
   bringBack(requester: PageSpace, page: Page): boolean {
     if (page.frame >= 0) return true;
-    if (this.relief.holds || !this.relief.freeOne()) return false;
+    if (this.relief.holdsCalls || !this.relief.freeOne()) return false;
     this.swapIn(requester, page);
     return true;
   }
@@ -344,7 +344,7 @@ export class DeviceMemory implements SpaceMemory {
       ...this.relief.stats(),
       swapsIn: this.#swapsIn,
       pinnedPages: this.snapshots.leases.pages,
-      leasesEnded: this.snapshots.leases.gaveWay,
+      leasesEnded: this.snapshots.leases.givenWayCount,
     };
   }
 
@@ -391,7 +391,7 @@ export class DeviceMemory implements SpaceMemory {
   /** Moves a page to swap. The requester pays for the time, because it needs the frame. */
   #put(requester: PageSpace, page: Page): SwapTicket | undefined {
     let ticket: SwapTicket | undefined;
-    this.#timed(requester, () => {
+    this.#runTimed(requester, () => {
       ticket = this.#swap?.putFrom((into, stays) => {
         if (stays && this.#device.queueReadPage) this.#device.queueReadPage(page.frame, into);
         else this.#device.readPage(page.frame, into);

@@ -33,12 +33,12 @@ export class EmbedSpace {
   readonly failures = new Failures();
   #stateBytes = 0;
   #limits: EmbedLimits;
-  readonly #taken: EmbedBytes | undefined;
+  readonly #memoryShares: EmbedBytes | undefined;
 
-  /** @param taken gives room for the embeds beside those of the tenant's other inferlets; unbounded by default */
-  constructor(limits: EmbedLimits, taken?: EmbedBytes) {
+  /** @param memoryShares gives room for the embeds beside those of the tenant's other inferlets; unbounded by default */
+  constructor(limits: EmbedLimits, memoryShares?: EmbedBytes) {
     this.#limits = limits;
-    this.#taken = taken;
+    this.#memoryShares = memoryShares;
   }
 
   get count(): number {
@@ -61,8 +61,8 @@ export class EmbedSpace {
     for (let i = 0; i < count; i++) {
       if (this.#embeds.has(first + i)) throw fault('invalid-argument', `embed address ${first + i} is in use`);
     }
-    if (this.#taken?.heap.fits(count * EMBED_BYTES) === false) throw this.#shareTaken();
-    this.#taken?.heap.add(count * EMBED_BYTES);
+    if (this.#memoryShares?.heap.fits(count * EMBED_BYTES) === false) throw this.#shareFault();
+    this.#memoryShares?.heap.add(count * EMBED_BYTES);
     for (let i = 0; i < count; i++) this.#embeds.set(first + i, EMPTY);
   }
 
@@ -80,26 +80,26 @@ export class EmbedSpace {
       this.#forget(address);
       this.#embeds.delete(address);
     }
-    this.#taken?.heap.add(-addresses.length * EMBED_BYTES);
+    this.#memoryShares?.heap.add(-addresses.length * EMBED_BYTES);
   }
 
   releaseAll(): void {
     this.#embeds.clear();
     this.#stateBytes = 0;
     this.failures.clear();
-    this.#taken?.heap.close();
-    this.#taken?.values.close();
+    this.#memoryShares?.heap.close();
+    this.#memoryShares?.values.close();
   }
 
   /** @throws CallFault `not-owned` when one is not held. */
   checkHeld(addresses: Uint32Array): void {
-    for (const address of addresses) if (!this.#embeds.has(address)) throw this.#missing(address);
+    for (const address of addresses) if (!this.#embeds.has(address)) throw this.#missingFault(address);
   }
 
   /** Content of an address. @throws CallFault `not-owned`, `dependency-failed`, or `invalid-argument` when nothing was written to it. */
   get(address: number): Exclude<Embed, { kind: 'empty' }> {
     const embed = this.#embeds.get(address);
-    if (!embed) throw this.#missing(address);
+    if (!embed) throw this.#missingFault(address);
     const failure = this.failures.of(address);
     if (failure) throw dependencyFault(failure);
     if (embed.kind === 'empty')
@@ -132,7 +132,7 @@ export class EmbedSpace {
         `embeds hold ${this.#stateBytes} bytes of states and images, and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`,
       );
     }
-    if (this.#taken?.values.fits(bytes) === false) throw this.#shareTaken();
+    if (this.#memoryShares?.values.fits(bytes) === false) throw this.#shareFault();
   }
 
   copy(sources: Uint32Array, destinations: Uint32Array): void {
@@ -157,21 +157,21 @@ export class EmbedSpace {
   }
 
   #forget(address: number): void {
-    const old = this.#embeds.get(address);
-    if (old && 'values' in old) this.#countState(-old.values.byteLength);
+    const oldEmbed = this.#embeds.get(address);
+    if (oldEmbed && 'values' in oldEmbed) this.#countState(-oldEmbed.values.byteLength);
     this.failures.forget(address);
   }
 
   #countState(bytes: number): void {
     this.#stateBytes += bytes;
-    this.#taken?.values.add(bytes);
+    this.#memoryShares?.values.add(bytes);
   }
 
-  #shareTaken(): Error {
+  #shareFault(): Error {
     return fault('limit-exceeded', "the embeds of the tenant's inferlets take their share of this host's memory");
   }
 
-  #missing(address: number): Error {
+  #missingFault(address: number): Error {
     const failure = this.failures.of(address);
     if (failure) return dependencyFault(failure);
     return fault('not-owned', `embed ${address} is not held: never allocated, or freed`);

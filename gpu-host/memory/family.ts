@@ -9,7 +9,7 @@ export interface FamilyName {
 
 /** The holdings of a family on one model. */
 export interface Family extends FamilyName {
-  held: number;
+  heldPages: number;
   members: number;
 }
 
@@ -27,7 +27,7 @@ export class Families {
     const key = keyOf(name, epoch);
     let family = this.#families.get(key);
     if (!family) {
-      family = { name, epoch, maxPages, held: 0, members: 0 };
+      family = { name, epoch, maxPages, heldPages: 0, members: 0 };
       this.#families.set(key, family);
     }
     family.members++;
@@ -36,7 +36,7 @@ export class Families {
 
   /** Removes a member that held `pages`. */
   leave(family: Family, pages: number): void {
-    family.held -= pages;
+    family.heldPages -= pages;
     if (--family.members === 0) this.#families.delete(keyOf(family.name, family.epoch));
   }
 }

@@ -46,10 +46,10 @@ export class KnownText {
   }
 
   #isSame(at: number, wanted: number): boolean {
-    const { address, held, masked, page } = this.#mappings[at] as Mapping;
+    const { address, isMapped, masked, page } = this.#mappings[at] as Mapping;
     return (
       address === wanted &&
-      held &&
+      isMapped &&
       masked === 0 &&
       page.prefix === this.#prefixes[at] &&
       page.filled === this.#fullBits &&

@@ -16,7 +16,7 @@ export type LeaseEnd = 'expired' | 'pressure';
 export class Lease {
   readonly #untilMs: number;
   readonly #now: () => number;
-  #gaveWay = false;
+  #hasGivenWay = false;
 
   constructor(untilMs: number, now: () => number) {
     this.#untilMs = untilMs;
@@ -25,7 +25,7 @@ export class Lease {
 
   /** Milliseconds that the lease still lasts; 0 once it has ended. */
   get leftMs(): number {
-    return this.#gaveWay ? 0 : Math.max(0, this.#untilMs - this.#now());
+    return this.#hasGivenWay ? 0 : Math.max(0, this.#untilMs - this.#now());
   }
 
   /** Undefined while the lease lasts. */
@@ -36,12 +36,12 @@ export class Lease {
   /** Both values at one time of the clock: between two reads, a lease that has 1 ms left may end. */
   get status(): { readonly leftMs: number; readonly ended: LeaseEnd | undefined } {
     const { leftMs } = this;
-    if (this.#gaveWay) return { leftMs, ended: 'pressure' };
+    if (this.#hasGivenWay) return { leftMs, ended: 'pressure' };
     return { leftMs, ended: leftMs > 0 ? undefined : 'expired' };
   }
 
   giveWay(): void {
-    if (!this.ended) this.#gaveWay = true;
+    if (!this.ended) this.#hasGivenWay = true;
   }
 }
 
@@ -68,7 +68,7 @@ export class Leases {
   readonly #holdings = new Map<PageSnapshot, Holding>();
   /** Number of leased snapshots that hold each page. */
   readonly #pages = new Map<Page, number>();
-  #gaveWay = 0;
+  #givenWayCount = 0;
 
   constructor(options: LeasesOptions) {
     this.#options = options;
@@ -83,8 +83,8 @@ export class Leases {
   }
 
   /** Leases that ended before their time, since the start. */
-  get gaveWay(): number {
-    return this.#gaveWay;
+  get givenWayCount(): number {
+    return this.#givenWayCount;
   }
 
   /**
@@ -113,8 +113,8 @@ export class Leases {
     if (!holding) return undefined;
     this.#holdings.delete(snapshot);
     for (const { page } of snapshot.pages) {
-      const left = (this.#pages.get(page) ?? 0) - 1;
-      if (left > 0) this.#pages.set(page, left);
+      const remainingLeases = (this.#pages.get(page) ?? 0) - 1;
+      if (remainingLeases > 0) this.#pages.set(page, remainingLeases);
       else this.#pages.delete(page);
     }
     return holding.lease;
@@ -125,7 +125,7 @@ export class Leases {
     const lease = this.drop(snapshot);
     if (!lease || lease.ended) return;
     lease.giveWay();
-    this.#gaveWay++;
+    this.#givenWayCount++;
   }
 
   /** Ends one lease, so that its pages may leave the device. False without leases. */
@@ -153,24 +153,27 @@ export class Leases {
    * Checks a lease before it is granted. @throws CallFault as `grant`
    * @param replaced snapshot whose lease the new one replaces
    */
-  check(tenant: string, wanted: number, leaseMs: number, replaced?: PageSnapshot): void {
+  check(tenant: string, wantedPages: number, leaseMs: number, replaced?: PageSnapshot): void {
     if (leaseMs < 1 || leaseMs > MAX_LEASE_MS)
       throw fault('invalid-argument', `a lease of ${leaseMs} ms; it lasts 1 to ${MAX_LEASE_MS} ms`);
     this.sweep();
     const { poolPages, quotaOf } = this.#options;
     const maxPages = Math.floor(poolPages / PINNABLE_PART);
     const quota = quotaOf(tenant);
-    const most = pinShare({ maxPages, others: 0, quota });
-    if (wanted > most)
-      throw fault('limit-exceeded', `an export of ${wanted} pages; the tenant may pin at most ${most}`);
-    let [own, others] = [0, 0];
+    const maxPinned = pinShare({ maxPages, others: 0, quota });
+    if (wantedPages > maxPinned)
+      throw fault('limit-exceeded', `an export of ${wantedPages} pages; the tenant may pin at most ${maxPinned}`);
+    let [ownPages, others] = [0, 0];
     for (const holding of this.#holdings.values()) {
       if (holding.snapshot === replaced) continue;
-      if (holding.tenant === tenant) own += holding.pages;
+      if (holding.tenant === tenant) ownPages += holding.pages;
       else others += holding.pages;
     }
     const share = pinShare({ maxPages, others, quota });
-    if (own + wanted <= share) return;
-    throw fault('unavailable', `the tenant pins ${own} pages and may pin ${share} now; ${wanted} more are too many`);
+    if (ownPages + wantedPages <= share) return;
+    throw fault(
+      'unavailable',
+      `the tenant pins ${ownPages} pages and may pin ${share} now; ${wantedPages} more are too many`,
+    );
   }
 }

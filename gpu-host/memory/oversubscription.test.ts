@@ -90,7 +90,7 @@ function settle(
   for (const [who, program] of programs.entries()) {
     if (program.outcome !== 'running') continue;
     if (!world.actors[who]) {
-      assert.match(opened[who]?.terminated ?? '', /^memory pressure: /);
+      assert.match(opened[who]?.terminationCause ?? '', /^memory pressure: /);
       program.outcome = 'ended';
       continue;
     }

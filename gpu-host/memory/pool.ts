@@ -43,7 +43,7 @@ export class PagePool {
   /** Flags with the bits of all slots of a page set. */
   readonly fullBits: number;
   /** Free frames, as a stack. */
-  readonly #free: number[] = [];
+  readonly #freeFrames: number[] = [];
   readonly #dropTicket: (ticket: SwapTicket) => void;
   #cached = 0;
   #owned = 0;
@@ -57,11 +57,11 @@ export class PagePool {
     this.total = total;
     this.fullBits = slotBits(pageSize);
     this.#dropTicket = dropTicket;
-    for (let frame = total - 1; frame >= 0; frame--) this.#free.push(frame);
+    for (let frame = total - 1; frame >= 0; frame--) this.#freeFrames.push(frame);
   }
 
   get free(): number {
-    return this.#free.length;
+    return this.#freeFrames.length;
   }
 
   /** Frames of pages that only the prefix tree holds. */
@@ -71,7 +71,7 @@ export class PagePool {
 
   /** Takes a frame for an empty page with one reference; undefined when no frame is free. */
   take(): Page | undefined {
-    const frame = this.#free.pop();
+    const frame = this.#freeFrames.pop();
     return frame === undefined ? undefined : this.#make(frame);
   }
 
@@ -120,7 +120,7 @@ export class PagePool {
   swapOut(page: Page, ticket: SwapTicket | undefined): void {
     if (page.frame < 0 || page.references === 0) throw new Error('only a page with a frame can be swapped out');
     this.#uncount(page);
-    this.#free.push(page.frame);
+    this.#freeFrames.push(page.frame);
     page.frame = -1;
     page.swapped = ticket;
     this.#count(page);
@@ -132,7 +132,7 @@ export class PagePool {
    */
   swapIn(page: Page, donor?: Page): void {
     if (page.frame >= 0 || page.references === 0) throw new Error('only a page without a frame can be swapped in');
-    const frame = donor ? this.#strip(donor) : this.#free.pop();
+    const frame = donor ? this.#strip(donor) : this.#freeFrames.pop();
     if (frame === undefined || frame < 0) throw new Error('a page is swapped in without a free frame');
     this.#uncount(page);
     page.frame = frame;
@@ -142,12 +142,12 @@ export class PagePool {
 
   /** Frames that are free or belong to pages that only the prefix tree holds. */
   get available(): number {
-    return this.#free.length + this.#cached;
+    return this.#freeFrames.length + this.#cached;
   }
 
   counts(): PoolCounts {
     return {
-      free: this.#free.length,
+      free: this.#freeFrames.length,
       cached: this.#cached,
       owned: this.#owned,
       total: this.total,
@@ -186,7 +186,7 @@ export class PagePool {
   }
 
   #end(page: Page): void {
-    if (page.frame >= 0) this.#free.push(page.frame);
+    if (page.frame >= 0) this.#freeFrames.push(page.frame);
     else if (page.swapped !== undefined) this.#dropTicket(page.swapped);
     page.frame = -1;
     page.swapped = undefined;
@@ -202,11 +202,11 @@ export class PagePool {
     this.#tally(page, -1);
   }
 
-  #tally(page: Page, by: number): void {
+  #tally(page: Page, change: number): void {
     if (page.references === 0) return;
-    if (page.frame < 0) this.#swappedOut += by;
-    else if (isCached(page)) this.#cached += by;
-    else this.#owned += by;
+    if (page.frame < 0) this.#swappedOut += change;
+    else if (isCached(page)) this.#cached += change;
+    else this.#owned += change;
   }
 }
 

@@ -121,11 +121,11 @@ test('an incremental gain equals that of all holders at once', () => {
         // An inferlet ends, or does not after all.
         const ends = !gone.delete(space);
         if (ends) gone.add(space);
-        gain.end(space, ends ? 1 : -1, idle.has(space));
+        gain.changeEnded(space, ends ? 1 : -1, idle.has(space));
       } else if (!gone.has(space)) {
         const isIdle = !idle.delete(space);
         if (isIdle) idle.add(space);
-        gain.idle(space, isIdle ? 1 : -1);
+        gain.changeIdle(space, isIdle ? 1 : -1);
       }
       assert.equal(gain.frames, framesGained([...gone], { spaces: [...idle], snapshots: new Map() }, room));
     }

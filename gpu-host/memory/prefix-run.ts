@@ -26,7 +26,7 @@ export interface CopiedPart {
  */
 export class PrefixRun {
   /** Inputs whose keys and values were mapped from the tree. The call computes the remaining inputs, over `context`. */
-  readonly taken: number;
+  readonly cachedInputs: number;
   /** The pages before the remaining inputs. They replace the call's in-pages. */
   readonly context: ContextPages;
   readonly #space: PageSpace;
@@ -35,17 +35,17 @@ export class PrefixRun {
   /** The call's out-pages, which follow the text's full pages. */
   readonly #rooms: readonly Mapping[];
   /** Tokens whose slots are filled or reserved. */
-  #length: number;
+  #textLength: number;
   /** Number of pages offered to the tree. */
-  #offered: number;
+  #offeredPages: number;
   /** Out-pages that pages of the tree replace; emptied by `commit` or `revert`. */
-  #replaced: readonly Replacement[];
+  #replacements: readonly Replacement[];
   /** The page after the replaced ones, when its beginning was copied; undefined after `commit` or `revert`. */
-  #copied: CopiedPart | undefined;
+  #copiedPart: CopiedPart | undefined;
   /** True when the call begins amid a page. */
   readonly #beginsInside: boolean;
   /** Pages that others may hold although the call can still fail. */
-  readonly #given = new Set<Page>();
+  readonly #givenPages = new Set<Page>();
 
   constructor(
     space: PageSpace,
@@ -54,25 +54,25 @@ export class PrefixRun {
       readonly adapter: string | undefined;
       readonly rooms: readonly Mapping[];
       readonly length: number;
-      readonly taken: number;
+      readonly cachedInputs: number;
       readonly context: ContextPages;
       readonly replaced: readonly Replacement[];
       readonly copied: CopiedPart | undefined;
       readonly beginsInside: boolean;
     },
   ) {
-    this.#replaced = text.replaced;
-    this.#copied = text.copied;
+    this.#replacements = text.replaced;
+    this.#copiedPart = text.copied;
     this.#beginsInside = text.beginsInside;
-    this.taken = text.taken;
+    this.cachedInputs = text.cachedInputs;
     this.context = text.context;
     this.#space = space;
     this.#tree = tree;
     this.#adapter = text.adapter;
     this.#rooms = text.rooms;
-    this.#length = text.length;
+    this.#textLength = text.length;
     // A copy is the call's own page, even one of a whole page that left the tree: it is offered, and given, with those that follow.
-    this.#offered = Math.floor((text.length - (text.copied?.tokens ?? 0)) / space.pool.pageSize);
+    this.#offeredPages = Math.floor((text.length - (text.copied?.tokens ?? 0)) / space.pool.pageSize);
   }
 
   /** Records the tokens of the next inputs, whose slots were just filled. `unfillSlot` undoes this as well. */
@@ -80,31 +80,32 @@ export class PrefixRun {
     const { pool, owner } = this.#space;
     const { pageSize } = pool;
     for (const token of tokens) {
-      const slot = this.#length % pageSize;
-      const at = (this.#length - slot) / pageSize;
-      const page = this.#page(at);
+      const slot = this.#textLength % pageSize;
+      const index = (this.#textLength - slot) / pageSize;
+      const page = this.#page(index);
       if (!page) throw new Error('more inputs than the call has');
-      if (slot === 0) page.prefix = new PagePrefix(owner.tenant, this.#adapter, this.#page(at - 1)?.prefix, pageSize);
+      if (slot === 0)
+        page.prefix = new PagePrefix(owner.tenant, this.#adapter, this.#page(index - 1)?.prefix, pageSize);
       const { prefix } = page;
       if (prefix?.known !== slot) throw new Error('a page’s tokens do not follow each other');
       prefix.tokens[slot] = token;
       prefix.known = slot + 1;
-      this.#length++;
+      this.#textLength++;
     }
   }
 
   /** True when others may hold the page: it keeps its slots even when the call fails, and `revert` maps an empty page in its place. */
   hasGiven(page: Page): boolean {
-    return this.#given.has(page);
+    return this.#givenPages.has(page);
   }
 
   /** Puts the out-pages back after the reserved slots were unfilled, except those of given pages. Does nothing after `commit`. */
   revert(): void {
-    const copied = this.#copied;
-    if (copied && !this.#given.has(copied.room.page))
-      for (let slot = copied.tokens - 1; slot >= 0; slot--) unfillSlot(copied.room.page, slot);
-    for (const room of this.#rooms) if (this.#given.has(room.page)) mapEmpty(this.#space, room);
-    putBack(this.#space, this.#replaced);
+    const copiedPart = this.#copiedPart;
+    if (copiedPart && !this.#givenPages.has(copiedPart.room.page))
+      for (let slot = copiedPart.tokens - 1; slot >= 0; slot--) unfillSlot(copiedPart.room.page, slot);
+    for (const room of this.#rooms) if (this.#givenPages.has(room.page)) mapEmpty(this.#space, room);
+    putBack(this.#space, this.#replacements);
     this.#settle();
   }
 
@@ -113,54 +114,56 @@ export class PrefixRun {
     // A begun page gets its former content back when the call fails, so it cannot be given, nor can any page behind it.
     if (this.#beginsInside) return;
     const { pageSize } = this.#space.pool;
-    const first = this.#offered;
+    const firstPage = this.#offeredPages;
     this.#offer();
-    for (let at = first; (at + 1) * pageSize <= this.#length; at++) {
-      const page = this.#page(at);
-      if (page) this.#given.add(page);
+    for (let index = firstPage; (index + 1) * pageSize <= this.#textLength; index++) {
+      const page = this.#page(index);
+      if (page) this.#givenPages.add(page);
     }
   }
 
   /** Makes the reserved inputs final once they are computed (or were taken): their full pages go to the tree. */
   commit(): void {
-    for (const { former, reserved } of this.#replaced) {
+    for (const { former, reserved } of this.#replacements) {
       if (reserved) this.#space.limits.unreserve();
       if (former) this.#space.letGo(former);
     }
     this.#settle();
     const node = this.#offer();
     const { pageSize } = this.#space.pool;
-    const open = this.#length % pageSize === 0 ? undefined : this.#page(Math.floor(this.#length / pageSize));
-    if (node && open) this.#tree.continueIn(node, open);
+    const openPage =
+      this.#textLength % pageSize === 0 ? undefined : this.#page(Math.floor(this.#textLength / pageSize));
+    if (node && openPage) this.#tree.continueIn(node, openPage);
   }
 
   #settle(): void {
-    this.#replaced = [];
-    this.#copied = undefined;
-    this.#given.clear();
+    this.#replacements = [];
+    this.#copiedPart = undefined;
+    this.#givenPages.clear();
   }
 
   /** Marks the reserved inputs as computed and puts their full pages in the tree. @returns the node of the last full page, if known */
   #offer(): PrefixNode<Page> | undefined {
     const { pageSize } = this.#space.pool;
-    const full = Math.floor(this.#length / pageSize);
-    for (let at = this.#offered; at * pageSize < this.#length; at++) {
-      const prefix = this.#page(at)?.prefix;
+    const fullPages = Math.floor(this.#textLength / pageSize);
+    for (let index = this.#offeredPages; index * pageSize < this.#textLength; index++) {
+      const prefix = this.#page(index)?.prefix;
       // A later call of the batch may have reserved more of the page.
-      if (prefix) prefix.computed = Math.max(prefix.computed, Math.min(pageSize, this.#length - at * pageSize));
+      if (prefix) prefix.computed = Math.max(prefix.computed, Math.min(pageSize, this.#textLength - index * pageSize));
     }
-    if (full === this.#offered) return this.#page(full - 1)?.prefix?.node;
-    this.#offered = full;
-    return plant(this.#space, this.#tree, full, (at) => this.#page(at));
+    if (fullPages === this.#offeredPages) return this.#page(fullPages - 1)?.prefix?.node;
+    this.#offeredPages = fullPages;
+    return plant(this.#space, this.#tree, fullPages, (at) => this.#page(at));
   }
 
   /** Keys of the whole pages that the call computes next: `tokens` are its inputs from the next one on. None for a call that gives no page. */
   keysAhead(tokens: Uint32Array): readonly number[] {
     if (this.#beginsInside) return [];
     const { pageSize } = this.#space.pool;
-    const at = Math.floor(this.#length / pageSize);
-    const begun = this.#page(at)?.prefix?.tokens.subarray(0, this.#length % pageSize) ?? new Uint32Array(0);
-    return textKeys(this.#page(at - 1)?.prefix, joined(begun, tokens), pageSize);
+    const index = Math.floor(this.#textLength / pageSize);
+    const begunTokens =
+      this.#page(index)?.prefix?.tokens.subarray(0, this.#textLength % pageSize) ?? new Uint32Array(0);
+    return textKeys(this.#page(index - 1)?.prefix, joined(begunTokens, tokens), pageSize);
   }
 
   /** Keeps the known text for the next call that continues it. Call when this call is done. */
@@ -170,15 +173,15 @@ export class PrefixRun {
     this.#space.keepText(text);
   }
 
-  #page(at: number): Page | undefined {
+  #page(index: number): Page | undefined {
     const { mappings } = this.context.text;
-    return (at < mappings.length ? mappings[at] : this.#rooms[at - mappings.length])?.page;
+    return (index < mappings.length ? mappings[index] : this.#rooms[index - mappings.length])?.page;
   }
 }
 
 /** Undoes replacements. */
-export function putBack(space: PageSpace, replaced: readonly Replacement[]): void {
-  for (const { room, former, reserved } of replaced) {
+export function putBack(space: PageSpace, replacements: readonly Replacement[]): void {
+  for (const { room, former, reserved } of replacements) {
     if (reserved) space.limits.unreserve();
     if (former) {
       space.remap(room, former);
@@ -188,9 +191,9 @@ export function putBack(space: PageSpace, replaced: readonly Replacement[]): voi
 }
 
 function mapEmpty(space: PageSpace, room: Mapping): void {
-  const empty = space.pool.blank();
-  space.remap(room, empty);
-  space.pool.release(empty);
+  const emptyPage = space.pool.blank();
+  space.remap(room, emptyPage);
+  space.pool.release(emptyPage);
 }
 
 /** Puts the first `count` full pages of a text in the tree, up to the first uncomputed one. @returns the node of the last */
@@ -201,23 +204,23 @@ export function plant(
   pageAt: (at: number) => Page | undefined,
 ): PrefixNode<Page> | undefined {
   // A page in the tree has been computed, and so has every page before it, so search a long text from its end.
-  let missing = count;
-  while (missing > 0 && !pageAt(missing - 1)?.prefix?.node?.attached) missing--;
-  const parent = pageAt(missing - 1)?.prefix?.node;
-  const fresh: Page[] = [];
-  for (let at = missing; at < count; at++) {
-    const page = pageAt(at);
+  let firstMissing = count;
+  while (firstMissing > 0 && !pageAt(firstMissing - 1)?.prefix?.node?.attached) firstMissing--;
+  const parent = pageAt(firstMissing - 1)?.prefix?.node;
+  const newPages: Page[] = [];
+  for (let index = firstMissing; index < count; index++) {
+    const page = pageAt(index);
     if (!page || !isComputed(page)) break;
-    fresh.push(page);
+    newPages.push(page);
   }
-  if (fresh.length === 0) return parent;
+  if (newPages.length === 0) return parent;
   const { pageSize } = space.pool;
-  const tokens = new Uint32Array(fresh.length * pageSize);
-  for (const [i, { prefix }] of fresh.entries()) if (prefix) tokens.set(prefix.tokens, i * pageSize);
-  const tenant = treeTenant(space.owner.tenant, fresh[0]?.prefix?.adapter);
-  const { nodes, added } = tree.insert(tenant, parent, tokens, fresh);
+  const tokens = new Uint32Array(newPages.length * pageSize);
+  for (const [i, { prefix }] of newPages.entries()) if (prefix) tokens.set(prefix.tokens, i * pageSize);
+  const tenant = treeTenant(space.owner.tenant, newPages[0]?.prefix?.adapter);
+  const { nodes, added } = tree.insert(tenant, parent, tokens, newPages);
   for (const page of added) space.pool.adopt(page);
-  for (const [i, { prefix }] of fresh.entries()) if (prefix) prefix.node = nodes[i];
+  for (const [i, { prefix }] of newPages.entries()) if (prefix) prefix.node = nodes[i];
   return nodes.at(-1);
 }
 

@@ -25,10 +25,10 @@ export interface IdleHolders {
 export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): number {
   let frames = need.frames;
   for (const [page, mappings] of need.copies) {
-    let left = holders(page) - mappings;
-    for (const { held } of ended) left -= held.get(page) ?? 0;
+    let remainingHolders = holders(page) - mappings;
+    for (const { held } of ended) remainingHolders -= held.get(page) ?? 0;
     // Without other holders, the last mapping that writes the page writes it in place.
-    frames += left > 0 ? mappings : mappings - 1;
+    frames += remainingHolders > 0 ? mappings : mappings - 1;
   }
   return frames;
 }
@@ -41,25 +41,25 @@ export interface SwapRoom {
 
 /** Frames that come free when all of `ended` let go and the pages of all of `idle` move to swap, as far as it has room. */
 export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, room: SwapRoom): number {
-  const gone = countHeld(ended);
-  const others = new Set(ended);
-  const movable = countHeld(
-    idle.spaces.filter((space) => !others.has(space)),
+  const goneCounts = countHeld(ended);
+  const endedHolders = new Set(ended);
+  const movableCounts = countHeld(
+    idle.spaces.filter((space) => !endedHolders.has(space)),
     idle.snapshots,
   );
-  let [freed, moved, places] = [0, 0, room.pages];
-  for (const [page, count] of gone) {
+  let [freedFrames, movedPages, swapPlaces] = [0, 0, room.pages];
+  for (const [page, count] of goneCounts) {
     if (holders(page) !== count) continue;
-    if (page.frame >= 0) freed++;
-    else if (page.swapped && room.reusable(page.swapped)) places++;
+    if (page.frame >= 0) freedFrames++;
+    else if (page.swapped && room.reusable(page.swapped)) swapPlaces++;
   }
-  for (const [page, count] of movable) {
-    if (page.frame < 0 || holders(page) !== count + (gone.get(page) ?? 0)) continue;
+  for (const [page, count] of movableCounts) {
+    if (page.frame < 0 || holders(page) !== count + (goneCounts.get(page) ?? 0)) continue;
     // An empty page has nothing to keep.
-    if (page.filled === 0) freed++;
-    else moved++;
+    if (page.filled === 0) freedFrames++;
+    else movedPages++;
   }
-  return freed + Math.min(moved, places);
+  return freedFrames + Math.min(movedPages, swapPlaces);
 }
 
 /** References to a page by the holders that are idle, and by those that are gone. */
@@ -72,32 +72,32 @@ interface Counts {
 export class FrameGain {
   readonly #counts = new Map<Page, Counts>();
   readonly #room: SwapRoom;
-  #freed = 0;
-  #moved = 0;
-  #places: number;
+  #freedFrames = 0;
+  #movedPages = 0;
+  #swapPlaces: number;
 
   constructor({ spaces, snapshots }: IdleHolders, room: SwapRoom) {
     this.#room = room;
-    this.#places = room.pages;
+    this.#swapPlaces = room.pages;
     this.#change(snapshots, 1, 0);
     for (const { held } of spaces) this.#change(held, 1, 0);
   }
 
   get frames(): number {
-    return this.#freed + Math.min(this.#moved, this.#places);
+    return this.#freedFrames + Math.min(this.#movedPages, this.#swapPlaces);
   }
 
   /** A holder becomes idle (1), or is idle no longer (-1). */
-  idle({ held }: PageHolding, change: 1 | -1): void {
+  changeIdle({ held }: PageHolding, change: 1 | -1): void {
     this.#change(held, change, 0);
   }
 
   /** A holder ends (1), or has not ended after all (-1). @param isIdle true when it is idle while it has not ended */
-  end({ held }: PageHolding, change: 1 | -1, isIdle: boolean): void {
+  changeEnded({ held }: PageHolding, change: 1 | -1, isIdle: boolean): void {
     this.#change(held, isIdle ? (change === 1 ? -1 : 1) : 0, change);
   }
 
-  #change(held: ReadonlyMap<Page, number>, idle: 1 | 0 | -1, gone: 1 | 0 | -1): void {
+  #change(held: ReadonlyMap<Page, number>, idleChange: 1 | 0 | -1, goneChange: 1 | 0 | -1): void {
     for (const [page, references] of held) {
       let counts = this.#counts.get(page);
       if (counts) this.#count(page, counts, -1);
@@ -105,21 +105,21 @@ export class FrameGain {
         counts = { idle: 0, gone: 0 };
         this.#counts.set(page, counts);
       }
-      counts.idle += idle * references;
-      counts.gone += gone * references;
+      counts.idle += idleChange * references;
+      counts.gone += goneChange * references;
       this.#count(page, counts, 1);
     }
   }
 
   #count(page: Page, counts: Counts, sign: 1 | -1): void {
-    const all = holders(page);
-    if (counts.gone === all) {
-      if (page.frame >= 0) this.#freed += sign;
-      else if (page.swapped && this.#room.reusable(page.swapped)) this.#places += sign;
-    } else if (page.frame >= 0 && counts.idle > 0 && counts.idle + counts.gone === all) {
+    const holderCount = holders(page);
+    if (counts.gone === holderCount) {
+      if (page.frame >= 0) this.#freedFrames += sign;
+      else if (page.swapped && this.#room.reusable(page.swapped)) this.#swapPlaces += sign;
+    } else if (page.frame >= 0 && counts.idle > 0 && counts.idle + counts.gone === holderCount) {
       // An empty page has nothing to keep.
-      if (page.filled === 0) this.#freed += sign;
-      else this.#moved += sign;
+      if (page.filled === 0) this.#freedFrames += sign;
+      else this.#movedPages += sign;
     }
   }
 }
@@ -137,8 +137,8 @@ export function* swappable(idle: IdleHolders): Generator<Page> {
   }
 }
 
-function countHeld(spaces: readonly PageHolding[], more?: ReadonlyMap<Page, number>): Map<Page, number> {
-  const counts = new Map(more);
+function countHeld(spaces: readonly PageHolding[], initialCounts?: ReadonlyMap<Page, number>): Map<Page, number> {
+  const counts = new Map(initialCounts);
   for (const { held } of spaces) {
     for (const [page, count] of held) counts.set(page, (counts.get(page) ?? 0) + count);
   }

@@ -149,7 +149,7 @@ test('a family does not return for room in swap that the disk refuses, only to b
   second.waiting = true;
   assert.throws(() => third.allocate(0, 7), CallHeld);
   third.contender.heldCalls = 1;
-  memory.relief.changed();
+  memory.relief.noteChange();
   assert.equal(memory.relief.next(), undefined);
   oldest.free(Uint32Array.of(0, 1, 2, 3, 4, 5));
   assert.equal(memory.relief.next(), third.contender);

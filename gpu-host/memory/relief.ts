@@ -62,7 +62,7 @@ export class Relief {
   /** True when swap refused the last page although it had room: its disk fails. */
   #swapFails = false;
   /** The families whose return was refused last, with the state of memory at that time. */
-  #refused: Refusal | undefined;
+  #lastRefusal: Refusal | undefined;
 
   constructor(options: ReliefOptions) {
     this.#options = options;
@@ -76,18 +76,18 @@ export class Relief {
       if (this.#fits(need)) return;
       this.#evictCached(need);
       if (this.#fits(need)) return;
-      const swapFull = !this.#swapOut(requester, need);
+      const isSwapFull = !this.#swapOut(requester, need);
       if (this.#fits(need)) return;
       // Leases end before any inferlet gives way, so that no inferlet waits for memory because of one.
       if (this.#options.snapshots.leases.giveWayOne()) continue;
       // Each iteration ends a lease, preempts a family, ends an inferlet or throws, which bounds the loop.
-      const room = this.#room(swapFull);
+      const room = this.#room(isSwapFull);
       if (!this.#preemptNewest(requester, need, room)) this.#endNewest(requester, need, room);
     }
   }
 
   /** Reports that a family or an inferlet may need less than before. */
-  changed(): void {
+  noteChange(): void {
     this.#mayReturn = true;
   }
 
@@ -96,36 +96,36 @@ export class Relief {
    * families keep the first in the queue from its pages, later ones that fit go before it; they have no protection from those that they overtake.
    */
   next(): Contender | undefined {
-    const held = this.#oldestFirst();
-    const [oldest] = held;
-    const candidates = this.#isBetter(oldest) ? held : this.#unseen(held);
+    const heldFamilies = this.#oldestFirst();
+    const [oldest] = heldFamilies;
+    const candidates = this.#isBetter(oldest) ? heldFamilies : this.#notConsidered(heldFamilies);
     const { available } = this.#pool;
-    this.#refused = oldest && { families: new Set(held), available, inTheWay: this.#inTheWay(oldest) };
+    this.#lastRefusal = oldest && { families: new Set(heldFamilies), available, inTheWay: this.#inTheWay(oldest) };
     if (!oldest || candidates.length === 0) return undefined;
     this.#mayReturn = false;
     const family = this.#firstThatFits(oldest, candidates);
     if (!family) return undefined;
-    family.return(held[held.indexOf(family) - 1]);
-    this.#refused = undefined;
+    family.return(heldFamilies[heldFamilies.indexOf(family) - 1]);
+    this.#lastRefusal = undefined;
     return family;
   }
 
   #firstThatFits(oldest: Contender, candidates: readonly Contender[]): Contender | undefined {
     const { total } = this.#pool;
-    const mayOvertake = this.#running(oldest).some((other) => other.runs && isNewer(oldest, other));
+    const mayOvertake = this.#runningFamilies(oldest).some((other) => other.runs && isNewer(oldest, other));
     // No later candidate has more room than this, because a later candidate cannot take pages from more families.
-    let most = Number.POSITIVE_INFINITY;
+    let maxAvailable = Number.POSITIVE_INFINITY;
     for (const family of candidates) {
       if (family !== oldest && !mayOvertake) return undefined;
       const needed = Math.min(total, family.needed);
-      if (!mayReturn({ needed, available: most, total, olderRuns: true })) continue;
-      const others = this.#running(family);
+      if (!mayReturn({ needed, available: maxAvailable, total, olderRuns: true })) continue;
+      const others = this.#runningFamilies(family);
       const olderRuns = mayOvertake || others.some((other) => isNewer(family, other) || other.isPinned);
       if (!olderRuns) return family;
       const available = this.#gained(family, others);
       if (mayReturn({ needed, available, total, olderRuns })) return family;
       // The candidate's own pages were not counted: later candidates may use them.
-      most = Math.min(most, available + family.resident);
+      maxAvailable = Math.min(maxAvailable, available + family.resident);
     }
     return undefined;
   }
@@ -133,8 +133,8 @@ export class Relief {
   /** Frames that the family would have, once newer ones without protection from it were preempted. */
   #gained(family: Contender, others: readonly Contender[]): number {
     const newer = others.filter((other) => isNewer(other, family) && !isProtectedFrom(other, family));
-    const leaving = new Set(newer);
-    const promised = others.reduce((sum, other) => sum + (leaving.has(other) ? 0 : other.promised), 0);
+    const leavingFamilies = new Set(newer);
+    const promised = others.reduce((sum, other) => sum + (leavingFamilies.has(other) ? 0 : other.promised), 0);
     // A family that returned for room that swap refuses would be held again at once, and so on without end.
     const room = this.#room(this.#swapFails);
     return this.#pool.available - promised + framesGained([], this.#movable(newer, family), room);
@@ -142,21 +142,21 @@ export class Relief {
 
   /** True when `next` has a family to consider. */
   get isDue(): boolean {
-    const held = this.#oldestFirst();
-    return this.#isBetter(held[0]) || this.#unseen(held).length > 0;
+    const heldFamilies = this.#oldestFirst();
+    return this.#isBetter(heldFamilies[0]) || this.#notConsidered(heldFamilies).length > 0;
   }
 
   /** Preempts all families when none has a call that can run, so that the oldest held one returns. @returns false when no call is held */
   stalled(): boolean {
-    if (!this.holds) return false;
+    if (!this.holdsCalls) return false;
     for (const family of this.#options.contenders) if (family.runs && !family.isPinned) this.#preempt(family);
-    this.changed();
+    this.noteChange();
     return true;
   }
 
   /** True when calls are held. */
-  get holds(): boolean {
-    return !this.#held().next().done;
+  get holdsCalls(): boolean {
+    return !this.#heldFamilies().next().done;
   }
 
   stats(): ReliefStats {
@@ -165,7 +165,7 @@ export class Relief {
       preemptions: this.#preemptions,
       terminations: this.#terminations,
       idle: this.#idleFrames(),
-      preempted: [...this.#held()].length,
+      preempted: [...this.#heldFamilies()].length,
     };
   }
 
@@ -189,53 +189,55 @@ export class Relief {
   }
 
   /** Preempted families with held calls. */
-  *#held(): Generator<Contender> {
+  *#heldFamilies(): Generator<Contender> {
     for (const family of this.#options.contenders) if (family.isAway && family.heldCalls > 0) yield family;
   }
 
   #oldestFirst(): Contender[] {
-    return [...this.#held()].sort((a, b) => (isNewer(a, b) ? 1 : -1));
+    return [...this.#heldFamilies()].sort((a, b) => (isNewer(a, b) ? 1 : -1));
   }
 
   /** True when memory has improved for the oldest held family since its refusal, or it was not considered yet. */
   #isBetter(oldest: Contender | undefined): boolean {
     if (!oldest) return false;
-    const refused = this.#refused;
-    if (this.#mayReturn || !refused?.families.has(oldest) || this.#pool.available > refused.available) return true;
-    return this.#inTheWay(oldest) < refused.inTheWay;
+    const lastRefusal = this.#lastRefusal;
+    if (this.#mayReturn || !lastRefusal?.families.has(oldest) || this.#pool.available > lastRefusal.available)
+      return true;
+    return this.#inTheWay(oldest) < lastRefusal.inTheWay;
   }
 
   /** Held families that were not considered yet. */
-  #unseen(held: readonly Contender[]): Contender[] {
-    return held.filter((family) => !this.#refused?.families.has(family));
+  #notConsidered(heldFamilies: readonly Contender[]): Contender[] {
+    return heldFamilies.filter((family) => !this.#lastRefusal?.families.has(family));
   }
 
-  /** Number of other families that keep `own` from pages now: older, protected or pinned ones. */
-  #inTheWay(own: Contender): number {
-    return this.#running(own).filter((other) => isNewer(own, other) || other.protectedSteps > 0 || other.isPinned)
-      .length;
+  /** Number of other families that keep `ownFamily` from pages now: older, protected or pinned ones. */
+  #inTheWay(ownFamily: Contender): number {
+    return this.#runningFamilies(ownFamily).filter(
+      (other) => isNewer(ownFamily, other) || other.protectedSteps > 0 || other.isPinned,
+    ).length;
   }
 
   /** Other families that hold pages and may go on by themselves, or whose pages are in use. */
-  #running(own: Contender): Contender[] {
-    return [...this.#options.contenders].filter((family) => family !== own && (family.runs || family.isPinned));
+  #runningFamilies(ownFamily: Contender): Contender[] {
+    return [...this.#options.contenders].filter((family) => family !== ownFamily && (family.runs || family.isPinned));
   }
 
-  /** Holders whose pages may go to swap, once `gone` are preempted, without those of `but`. */
-  #movable(gone: readonly Contender[], but: PageSpace | Contender): IdleHolders {
-    const families = new Set(gone);
+  /** Holders whose pages may go to swap, once `preemptedFamilies` are preempted, without those of `excluded`. */
+  #movable(preemptedFamilies: readonly Contender[], excluded: PageSpace | Contender): IdleHolders {
+    const families = new Set(preemptedFamilies);
     const spaces = [...this.#options.spaces].filter((space) => {
-      if (space === but || space.contender === but) return false;
+      if (space === excluded || space.contender === excluded) return false;
       return space.movable || (space.pins === 0 && families.has(space.contender));
     });
     return { spaces: spaces.sort((a, b) => (isNewer(a, b) ? -1 : 1)), snapshots: this.#options.snapshots.held };
   }
 
-  /** @param full true when swap refused a page just now, though it may have room: its disk fails */
-  #room(full: boolean): SwapRoom {
+  /** @param swapRefused true when swap refused a page just now, though it may have room: its disk fails */
+  #room(swapRefused: boolean): SwapRoom {
     const { memoryPages = 0, diskPages = 0, capacity = 0 } = this.#options.swap?.stats() ?? {};
     const pages = capacity - memoryPages - diskPages;
-    return full
+    return swapRefused
       ? { pages: 0, reusable: ({ place }) => pages === 0 || place === 'memory' }
       : { pages, reusable: () => true };
   }
@@ -243,28 +245,28 @@ export class Relief {
   #idleFrames(): number {
     const { pages } = this.#room(false);
     const { owned, swappedOut } = this.#pool.counts();
-    let held = -swappedOut;
-    for (const space of this.#options.spaces) if (space.movable) held += space.heldPages;
-    return Math.max(0, Math.min(held, owned, pages));
+    let idlePages = -swappedOut;
+    for (const space of this.#options.spaces) if (space.movable) idlePages += space.heldPages;
+    return Math.max(0, Math.min(idlePages, owned, pages));
   }
 
   /** @returns true when swap took every page it was given */
   #swapOut(requester: PageSpace, need: FrameNeed): boolean {
     const { snapshots, swap } = this.#options;
-    let room = swap !== undefined;
-    for (const page of this.#leaving(requester)) {
+    let hasSwapRoom = swap !== undefined;
+    for (const page of this.#movablePages(requester)) {
       if (this.#fits(need)) break;
       if (snapshots.leases.isPinned(page)) continue;
       // An empty page leaves even when swap has no room.
-      if (page.filled !== 0 && !room) continue;
-      if (!this.moveOut(requester, page)) room = false;
+      if (page.filled !== 0 && !hasSwapRoom) continue;
+      if (!this.moveOut(requester, page)) hasSwapRoom = false;
     }
-    return room;
+    return hasSwapRoom;
   }
 
   /** Pages that may go to swap, those of snapshots first: no inferlet waits for them. */
-  *#leaving(requester: PageSpace): Generator<Page> {
-    yield* this.#options.snapshots.leaving();
+  *#movablePages(requester: PageSpace): Generator<Page> {
+    yield* this.#options.snapshots.leavingPages();
     yield* swappable(this.#movable([], requester));
   }
 
@@ -297,13 +299,17 @@ export class Relief {
    */
   #preemptNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): boolean {
     if (!this.#preempts) return false;
-    const own = requester.contender;
-    const running = this.#running(own);
-    const mayLeave = running.filter((other) => isNewer(own, other) || (!other.isAway && !other.isPinned));
-    const gone = choosePreempted(own, mayLeave, new PreemptionShortfall(this.#claim(requester, need, [], room)));
-    for (const family of gone ?? []) this.#preempt(family);
-    if (gone && gone.length > 0) return true;
-    const newer = running.filter((other) => isNewer(other, own));
+    const ownFamily = requester.contender;
+    const runningFamilies = this.#runningFamilies(ownFamily);
+    const mayLeave = runningFamilies.filter((other) => isNewer(ownFamily, other) || (!other.isAway && !other.isPinned));
+    const victims = choosePreempted(
+      ownFamily,
+      mayLeave,
+      new PreemptionShortfall(this.#claim(requester, need, [], room)),
+    );
+    for (const family of victims ?? []) this.#preempt(family);
+    if (victims && victims.length > 0) return true;
+    const newer = runningFamilies.filter((other) => isNewer(other, ownFamily));
     const { free, idle } = this.#claim(requester, need, newer, room);
     if (framesNeeded(need, []) - free - framesGained([], idle, room) <= 0) throw this.#hold(requester, need);
     return false;
@@ -313,14 +319,14 @@ export class Relief {
     return this.#options.swap !== undefined && this.#options.preempt !== undefined;
   }
 
-  /** @param gone families that count as preempted */
-  #claim(requester: PageSpace, need: FrameNeed, gone: readonly Contender[], room: SwapRoom): Claim {
-    return { requester, need, free: this.#pool.free, idle: this.#movable(gone, requester), room };
+  /** @param preemptedFamilies families that count as preempted */
+  #claim(requester: PageSpace, need: FrameNeed, preemptedFamilies: readonly Contender[], room: SwapRoom): Claim {
+    return { requester, need, free: this.#pool.free, idle: this.#movable(preemptedFamilies, requester), room };
   }
 
-  /** True when the request fits after all of `running` have given their pages back. */
-  #fitsLater(requester: PageSpace, need: FrameNeed, running: readonly Contender[], room: SwapRoom): boolean {
-    const families = new Set(running);
+  /** True when the request fits after all of `runningFamilies` have given their pages back. */
+  #fitsLater(requester: PageSpace, need: FrameNeed, runningFamilies: readonly Contender[], room: SwapRoom): boolean {
+    const families = new Set(runningFamilies);
     const spaces = [...this.#options.spaces].filter(
       (space) => space !== requester && (space.movable || families.has(space.contender)),
     );
@@ -345,14 +351,15 @@ export class Relief {
 
   /** @throws CallHeld when older families are in the way, and CallFault as `DeviceMemory.claim` */
   #endNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): void {
-    const own = requester.contender;
-    const others = [...this.#options.spaces].filter((space) => space !== requester && space.heldPages > 0);
-    const running = this.#preempts ? this.#running(own) : [];
-    const newer = running.filter((other) => isNewer(other, own));
+    const ownFamily = requester.contender;
+    const otherSpaces = [...this.#options.spaces].filter((space) => space !== requester && space.heldPages > 0);
+    const runningFamilies = this.#preempts ? this.#runningFamilies(ownFamily) : [];
+    const newer = runningFamilies.filter((other) => isNewer(other, ownFamily));
     const shortfall = new EndingShortfall(this.#claim(requester, need, newer, room));
-    const decision = chooseVictims(requester, others, shortfall);
+    const decision = chooseVictims(requester, otherSpaces, shortfall);
     // Waiting helps, because older families end or wait eventually, unless the requester's own family holds too much.
-    const mayWait = (): boolean => running.length > newer.length && this.#fitsLater(requester, need, running, ENDLESS);
+    const mayWait = (): boolean =>
+      runningFamilies.length > newer.length && this.#fitsLater(requester, need, runningFamilies, ENDLESS);
     const pages = framesNeeded(need, []);
     switch (decision.kind) {
       case 'refuse':
@@ -362,7 +369,7 @@ export class Relief {
         );
       case 'requester': {
         if (mayWait()) throw this.#hold(requester, need);
-        const cause = `memory pressure: the newest of ${others.length + 1} inferlets found no room for ${pages} pages more`;
+        const cause = `memory pressure: the newest of ${otherSpaces.length + 1} inferlets found no room for ${pages} pages more`;
         this.#end(requester, cause);
         throw fault('terminated', cause);
       }
@@ -371,11 +378,12 @@ export class Relief {
         if (newer.some(({ isPinned }) => isPinned) && this.#fitsLater(requester, need, newer, room))
           throw this.#hold(requester, need);
         // A family must not end its own member for pages that it gets by waiting.
-        if (decision.victims.some(({ contender }) => contender === own) && mayWait()) throw this.#hold(requester, need);
+        if (decision.victims.some(({ contender }) => contender === ownFamily) && mayWait())
+          throw this.#hold(requester, need);
         for (const victim of decision.victims) {
           this.#end(
             victim,
-            `memory pressure: the newest of ${others.length + 1} inferlets gave way to ${nameFor(victim, requester)}`,
+            `memory pressure: the newest of ${otherSpaces.length + 1} inferlets gave way to ${nameFor(victim, requester)}`,
           );
         }
     }
@@ -383,10 +391,10 @@ export class Relief {
 
   #end(space: PageSpace, cause: string): void {
     this.#terminations++;
-    space.terminated = cause;
+    space.terminationCause = cause;
     this.#options.terminate(space, cause);
     if (space.heldPages > 0) throw new Error('an inferlet was ended and kept its pages');
-    this.changed();
+    this.noteChange();
   }
 }
 

@@ -19,16 +19,16 @@ export interface Claim {
 export class PreemptionShortfall implements Shortfall<Contender> {
   readonly #requester: PageSpace;
   readonly #gain: FrameGain;
-  readonly #short: number;
+  readonly #shortFrames: number;
 
   constructor({ requester, need, free, idle, room }: Claim) {
     this.#requester = requester;
     this.#gain = new FrameGain(idle, room);
-    this.#short = framesNeeded(need, []) - free;
+    this.#shortFrames = framesNeeded(need, []) - free;
   }
 
   get missing(): number {
-    return this.#short - this.#gain.frames;
+    return this.#shortFrames - this.#gain.frames;
   }
 
   leave(family: Contender): void {
@@ -41,28 +41,28 @@ export class PreemptionShortfall implements Shortfall<Contender> {
 
   #change({ spaces }: Contender, change: 1 | -1): void {
     for (const space of spaces)
-      if (space !== this.#requester && space.pins === 0 && !space.movable) this.#gain.idle(space, change);
+      if (space !== this.#requester && space.pins === 0 && !space.movable) this.#gain.changeIdle(space, change);
   }
 }
 
 /** The frames that a claim still lacks while inferlets are ended one by one. */
 export class EndingShortfall implements Shortfall<PageSpace> {
   readonly #need: FrameNeed;
-  readonly #free: number;
+  readonly #freeFrames: number;
   readonly #gain: FrameGain;
-  readonly #idle: ReadonlySet<object>;
+  readonly #idleSpaces: ReadonlySet<object>;
   /** References of ended inferlets to the pages that the claim writes. */
-  readonly #gone = new Map<Page, number>();
+  readonly #endedReferences = new Map<Page, number>();
 
   constructor({ need, free, idle, room }: Claim) {
     this.#need = need;
-    this.#free = free;
+    this.#freeFrames = free;
     this.#gain = new FrameGain(idle, room);
-    this.#idle = new Set(idle.spaces);
+    this.#idleSpaces = new Set(idle.spaces);
   }
 
   get missing(): number {
-    return framesNeeded(this.#need, [{ held: this.#gone }]) - this.#free - this.#gain.frames;
+    return framesNeeded(this.#need, [{ held: this.#endedReferences }]) - this.#freeFrames - this.#gain.frames;
   }
 
   leave(space: PageSpace): void {
@@ -75,10 +75,10 @@ export class EndingShortfall implements Shortfall<PageSpace> {
 
   #change(space: PageSpace, change: 1 | -1): void {
     const { held } = space;
-    this.#gain.end({ held }, change, this.#idle.has(space));
+    this.#gain.changeEnded({ held }, change, this.#idleSpaces.has(space));
     for (const page of this.#need.copies.keys()) {
       const references = held.get(page);
-      if (references) this.#gone.set(page, (this.#gone.get(page) ?? 0) + change * references);
+      if (references) this.#endedReferences.set(page, (this.#endedReferences.get(page) ?? 0) + change * references);
     }
   }
 }

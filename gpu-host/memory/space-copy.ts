@@ -83,27 +83,33 @@ export function copySlots(space: PageSpace, request: SlotCopy): void {
   const positions = new Uint32Array(count);
   for (let i = 0; i < count; i++) {
     if (page.filled & (1 << (sourceOffset + i)))
-      positions[i] = shifted(page.positions[sourceOffset + i] as number, shift);
+      positions[i] = shiftPosition(page.positions[sourceOffset + i] as number, shift);
   }
   if (count === 0) return;
   space.makeResident([space.peek(source)]);
-  const to = space.mapping(destination);
-  space.makeWritable([to]);
-  const from = space.mapping(source).page;
+  const target = space.mapping(destination);
+  space.makeWritable([target]);
+  const sourcePage = space.mapping(source).page;
   // Read before any flag changes: the destination may be the source.
-  const { filled } = from;
+  const { filled } = sourcePage;
   const moves: SlotMove[] = [];
   const shifts = shift === 0 ? undefined : new Int32Array(count).fill(shift);
   for (let i = 0; i < count; i++) {
     const bit = 1 << (destinationOffset + i);
     const sourceBit = 1 << (sourceOffset + i);
-    to.page.filled = (to.page.filled & ~bit) >>> 0;
-    to.masked = (masked & sourceBit ? to.masked | bit : to.masked & ~bit) >>> 0;
+    target.page.filled = (target.page.filled & ~bit) >>> 0;
+    target.masked = (masked & sourceBit ? target.masked | bit : target.masked & ~bit) >>> 0;
     if ((filled & sourceBit) === 0) continue;
     const position = positions[i] as number;
-    moves.push({ from, fromSlot: sourceOffset + i, to: to.page, toSlot: destinationOffset + i, position });
+    moves.push({
+      from: sourcePage,
+      fromSlot: sourceOffset + i,
+      to: target.page,
+      toSlot: destinationOffset + i,
+      position,
+    });
   }
-  to.page.prefix = undefined;
+  target.page.prefix = undefined;
   perform(space, moves, shifts?.subarray(0, moves.length));
 }
 
@@ -119,11 +125,11 @@ export class TokenCopying {
   /** Mappings whose pages get the tokens. */
   readonly #rooms: readonly Mapping[];
   /** Number of `#rooms` that are writable. */
-  #writable = 0;
+  #writableRooms = 0;
   /** Slots that get the tokens, once all rooms are writable. */
   #slots: readonly EmptySlot[] | undefined;
   /** Number of copied tokens. */
-  #copied = 0;
+  #copiedTokens = 0;
 
   /**
    * Checks the request, and changes nothing.
@@ -147,33 +153,33 @@ export class TokenCopying {
 
   /** Does one part; false when it was the last. After CallHeld it may be called again. @throws what a copy-on-write or a swapped-out page throws */
   next(): boolean {
-    if (this.#writable < this.#rooms.length) {
-      const end = Math.min(this.#writable + ROOMS_A_PART, this.#rooms.length);
-      this.#space.makeWritable(this.#rooms.slice(this.#writable, end));
-      this.#writable = end;
+    if (this.#writableRooms < this.#rooms.length) {
+      const end = Math.min(this.#writableRooms + ROOMS_A_PART, this.#rooms.length);
+      this.#space.makeWritable(this.#rooms.slice(this.#writableRooms, end));
+      this.#writableRooms = end;
     } else if (!this.#slots) {
       this.#slots = slotsIn(this.#space.pool, this.#rooms, this.#tokens.length);
       setMasks(this.#tokens, this.#rooms, this.#slots);
       for (const { page } of this.#slots) page.prefix = undefined;
     } else this.#move(this.#slots);
-    return !this.#slots || this.#copied < this.#tokens.length;
+    return !this.#slots || this.#copiedTokens < this.#tokens.length;
   }
 
   #move(slots: readonly EmptySlot[]): void {
     const space = this.#space;
-    const first = this.#copied;
-    const tokens = this.#tokens.slice(first, first + TOKENS_A_PART);
+    const firstToken = this.#copiedTokens;
+    const tokens = this.#tokens.slice(firstToken, firstToken + TOKENS_A_PART);
     // Between two parts the inferlet may have been preempted, so the destinations may have left the device, too.
-    const used = new Set(slots.slice(first, first + tokens.length).map(({ page }) => page));
-    const rooms = this.#rooms.filter(({ page }) => used.has(page));
+    const targetPages = new Set(slots.slice(firstToken, firstToken + tokens.length).map(({ page }) => page));
+    const rooms = this.#rooms.filter(({ page }) => targetPages.has(page));
     space.makeResident([...tokens.map(({ address }) => space.peek(address)), ...rooms]);
     const moves = tokens.map(({ address, slot, position }, i): SlotMove => {
-      const { page: to, slot: toSlot } = slots[first + i] as EmptySlot;
+      const { page: to, slot: toSlot } = slots[firstToken + i] as EmptySlot;
       const from = space.mapping(address).page;
-      return { from, fromSlot: slot, to, toSlot, position: this.#positions[first + i] ?? position };
+      return { from, fromSlot: slot, to, toSlot, position: this.#positions[firstToken + i] ?? position };
     });
-    perform(space, moves, this.#shifts?.slice(first, first + moves.length));
-    this.#copied += moves.length;
+    perform(space, moves, this.#shifts?.slice(firstToken, firstToken + moves.length));
+    this.#copiedTokens += moves.length;
   }
 }
 
@@ -189,18 +195,18 @@ interface SourceToken {
 function sourceTokens(space: PageSpace, addresses: Uint32Array, indices: Uint32Array): SourceToken[] {
   /** Filled slots up to the end of each page. */
   const ends = new Uint32Array(addresses.length);
-  let held = 0;
+  let tokenCount = 0;
   for (const [i, address] of addresses.entries()) {
-    held += bitCount(space.peek(address).page.filled);
-    ends[i] = held;
+    tokenCount += bitCount(space.peek(address).page.filled);
+    ends[i] = tokenCount;
   }
   return Array.from(indices, (index) => {
-    if (index >= held)
-      throw fault('invalid-argument', `token index ${index} is too large: the source pages hold ${held} tokens`);
-    const at = firstAbove(ends, index);
-    const address = addresses[at] as number;
+    if (index >= tokenCount)
+      throw fault('invalid-argument', `token index ${index} is too large: the source pages hold ${tokenCount} tokens`);
+    const pageIndex = firstAbove(ends, index);
+    const address = addresses[pageIndex] as number;
     const { page, masked } = space.peek(address);
-    const slot = filledSlot(page, index - (at > 0 ? (ends[at - 1] as number) : 0));
+    const slot = filledSlot(page, index - (pageIndex > 0 ? (ends[pageIndex - 1] as number) : 0));
     return { address, slot, position: page.positions[slot] as number, masked: (masked & (1 << slot)) !== 0 };
   });
 }
@@ -216,33 +222,33 @@ function firstAbove(numbers: Uint32Array, value: number): number {
   return low;
 }
 
-/** The filled slot with `before` filled slots before it. */
-function filledSlot({ filled }: Page, before: number): number {
-  let left = filled;
-  for (let i = 0; i < before; i++) left &= left - 1;
-  return 31 - Math.clz32(left & -left);
+/** The filled slot with `precedingCount` filled slots before it. */
+function filledSlot({ filled }: Page, precedingCount: number): number {
+  let remainingBits = filled;
+  for (let i = 0; i < precedingCount; i++) remainingBits &= remainingBits - 1;
+  return 31 - Math.clz32(remainingBits & -remainingBits);
 }
 
 function shiftsTo(space: PageSpace, tokens: readonly SourceToken[], positions: Uint32Array): Int32Array | undefined {
   const shifts = new Int32Array(tokens.length);
-  let any = false;
+  let hasShift = false;
   for (const [i, { position }] of tokens.entries()) {
-    const wanted = positions[i] as number;
-    shifts[i] = shifted(position, wanted - position) - position;
-    if (shifts[i] !== 0) any = true;
+    const newPosition = positions[i] as number;
+    shifts[i] = shiftPosition(position, newPosition - position) - position;
+    if (shifts[i] !== 0) hasShift = true;
   }
-  if (!any) return undefined;
+  if (!hasShift) return undefined;
   checkRotates(space);
   return shifts;
 }
 
 /** Gives each copied token the mask of its source. */
 function setMasks(tokens: readonly SourceToken[], rooms: readonly Mapping[], slots: readonly EmptySlot[]): void {
-  let at = 0;
+  let index = 0;
   for (const room of rooms) {
-    for (; at < slots.length && slots[at]?.page === room.page; at++) {
-      const bit = 1 << (slots[at]?.slot as number);
-      room.masked = (tokens[at]?.masked ? room.masked | bit : room.masked & ~bit) >>> 0;
+    for (; index < slots.length && slots[index]?.page === room.page; index++) {
+      const bit = 1 << (slots[index]?.slot as number);
+      room.masked = (tokens[index]?.masked ? room.masked | bit : room.masked & ~bit) >>> 0;
     }
   }
 }
@@ -256,12 +262,12 @@ function perform(space: PageSpace, moves: readonly SlotMove[], shifts: Int32Arra
   for (const { to, toSlot, position } of moves) fillSlot(to, toSlot, position);
 }
 
-function shifted(position: number, shift: number): number {
-  const moved = position + shift;
-  if (moved >= 0 && moved <= MAX_POSITION) return moved;
+function shiftPosition(position: number, shift: number): number {
+  const newPosition = position + shift;
+  if (newPosition >= 0 && newPosition <= MAX_POSITION) return newPosition;
   throw fault(
     'invalid-argument',
-    `position ${position} moved by ${shift} is ${moved}; positions are 0 to ${MAX_POSITION}`,
+    `position ${position} moved by ${shift} is ${newPosition}; positions are 0 to ${MAX_POSITION}`,
   );
 }
 

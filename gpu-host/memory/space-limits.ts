@@ -22,7 +22,7 @@ export class SpaceLimits {
   readonly #options: SpaceLimitsOptions;
   #family: Family | undefined;
   #tenant: TenantPages | undefined;
-  #reserved = 0;
+  #reservedPlaces = 0;
 
   constructor(options: SpaceLimitsOptions) {
     this.#options = options;
@@ -31,15 +31,15 @@ export class SpaceLimits {
   }
 
   /** Maximum distinct pages that the space alone may hold. */
-  get most(): number {
+  get maxOwnPages(): number {
     return Math.min(this.#options.maxPages, this.#options.poolPages);
   }
 
-  /** True when one page more than `held` stays within every limit. */
-  hasRoom(held: number): boolean {
+  /** True when one page more than `heldPages` stays within every limit. */
+  hasRoom(heldPages: number): boolean {
     const family = this.#family;
-    if (held >= this.most || this.#tenant?.room === 0) return false;
-    return !family || family.held < family.maxPages;
+    if (heldPages >= this.maxOwnPages || this.#tenant?.room === 0) return false;
+    return !family || family.heldPages < family.maxPages;
   }
 
   /** Number of the tenant's spaces and snapshots that hold the page. */
@@ -49,14 +49,14 @@ export class SpaceLimits {
 
   /** Counts a page that the space newly holds. */
   hold(page: Page): void {
-    if (this.#family) this.#family.held++;
+    if (this.#family) this.#family.heldPages++;
     this.#tenant?.hold(page);
     this.#options.changed?.(1);
   }
 
   /** Counts a page that the space no longer holds. */
   letGo(page: Page): void {
-    if (this.#family) this.#family.held--;
+    if (this.#family) this.#family.heldPages--;
     this.#tenant?.letGo(page);
     this.#options.changed?.(-1);
   }
@@ -64,42 +64,42 @@ export class SpaceLimits {
   /** Reserves a place in the tenant's quota until `unreserve`. */
   reserve(): void {
     if (!this.#tenant) return;
-    this.#tenant.reserved++;
-    this.#reserved++;
+    this.#tenant.reservedPages++;
+    this.#reservedPlaces++;
   }
 
   unreserve(): void {
-    if (!this.#tenant || this.#reserved === 0) return;
-    this.#tenant.reserved--;
-    this.#reserved--;
+    if (!this.#tenant || this.#reservedPlaces === 0) return;
+    this.#tenant.reservedPages--;
+    this.#reservedPlaces--;
   }
 
   /** Leaves the family and the tenant before the space is closed: pages that it still holds then count for the space alone. */
-  leave(held: ReadonlyMap<Page, number>): void {
+  leave(references: ReadonlyMap<Page, number>): void {
     const { families, tenants } = this.#options;
-    while (this.#reserved > 0) this.unreserve();
-    if (this.#family) families.leave(this.#family, held.size);
-    if (this.#tenant) tenants.leave(this.#tenant, held.keys());
+    while (this.#reservedPlaces > 0) this.unreserve();
+    if (this.#family) families.leave(this.#family, references.size);
+    if (this.#tenant) tenants.leave(this.#tenant, references.keys());
     this.#family = undefined;
     this.#tenant = undefined;
   }
 
   /**
-   * @param newToTenant pages of `more` that the tenant does not hold yet
-   * @throws CallFault `limit-exceeded` when `held` and `more` distinct pages together pass a limit, or the size of the pool
+   * @param newToTenant pages of `newPages` that the tenant does not hold yet
+   * @throws CallFault `limit-exceeded` when `heldPages` and `newPages` distinct pages together pass a limit, or the size of the pool
    */
-  check(held: number, more: number, newToTenant: number): void {
+  check(heldPages: number, newPages: number, newToTenant: number): void {
     const { maxPages, poolPages } = this.#options;
-    const needed = `${held} pages are held and ${more} more are needed`;
-    if (held + more > maxPages) {
-      throw fault('limit-exceeded', `${needed}; ${maxPages} is the invocation's limit (manifest: limits.pages)`);
+    const problem = `${heldPages} pages are held and ${newPages} more are needed`;
+    if (heldPages + newPages > maxPages) {
+      throw fault('limit-exceeded', `${problem}; ${maxPages} is the invocation's limit (manifest: limits.pages)`);
     }
-    if (held + more > poolPages) throw fault('limit-exceeded', `${needed}; the whole pool has ${poolPages}`);
+    if (heldPages + newPages > poolPages) throw fault('limit-exceeded', `${problem}; the whole pool has ${poolPages}`);
     const family = this.#family;
-    if (family && family.held + more > family.maxPages) {
+    if (family && family.heldPages + newPages > family.maxPages) {
       throw fault(
         'limit-exceeded',
-        `${family.held} pages are held by an invocation and its children together and ${more} more are needed; ${family.maxPages} is the limit (limits.pages in the manifest of the first invocation)`,
+        `${family.heldPages} pages are held by an invocation and its children together and ${newPages} more are needed; ${family.maxPages} is the limit (limits.pages in the manifest of the first invocation)`,
       );
     }
     this.#tenant?.check(newToTenant);

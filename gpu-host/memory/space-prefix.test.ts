@@ -39,10 +39,10 @@ function prepare(
     adapter,
   };
   const before = space.memory.prefixes?.stats();
-  const expected = space.peekPrefix(request)?.taken ?? 0;
+  const expected = space.peekPrefix(request)?.cachedInputs ?? 0;
   assert.deepEqual(space.memory.prefixes?.stats(), before, 'a peek changes no statistics');
   const run = space.beginPrefix(request);
-  const taken = run?.taken ?? 0;
+  const taken = run?.cachedInputs ?? 0;
   assert.equal(taken, expected, 'the call takes as many inputs as the peek found');
   const slots = space.emptySlots(out, tokens.length - taken);
   for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[taken + i]!);

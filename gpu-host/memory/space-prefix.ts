@@ -54,37 +54,43 @@ export function beginPrefix(
   space.makeResident(pages.rest);
   space.makeWritable(rooms);
   const { pageSize } = space.pool;
-  const known = pages.text;
-  for (const mapping of text.full) known.add(mapping);
+  const knownText = pages.text;
+  for (const mapping of text.full) knownText.add(mapping);
   const sequence = wanted > 0 ? sequenceOf(text, request.tokens) : request.tokens;
-  const found = wanted > 0 && isThere(text, known.last) ? find(space, tree, known, adapter, sequence, wanted) : NOTHING;
-  const replaced = mapFound(space, found.nodes, rooms);
-  const mapped = replaced.length;
-  let copied: CopiedPart | undefined;
+  const foundChain =
+    wanted > 0 && isTextComputed(text, knownText.last)
+      ? find(space, tree, knownText, adapter, sequence, wanted)
+      : NOTHING;
+  const replacements = mapFound(space, foundChain.nodes, rooms);
+  const mappedPages = replacements.length;
+  let copiedPart: CopiedPart | undefined;
   try {
-    if (mapped === found.nodes.length) copied = copyNext(space, plain, found, sequence);
+    if (mappedPages === foundChain.nodes.length) copiedPart = copyNext(space, plain, foundChain, sequence);
   } catch (error) {
-    putBack(space, replaced);
+    putBack(space, replacements);
     throw error;
   }
-  const part = copied?.tokens ?? 0;
-  tree.took(mapped * pageSize + part);
+  const partTokens = copiedPart?.tokens ?? 0;
+  tree.countHits(mappedPages * pageSize + partTokens);
   return new PrefixRun(space, tree, {
     adapter,
     rooms,
-    taken: Math.max(0, mapped * pageSize - begun) + part,
-    length: (mapped > 0 ? (known.mappings.length + mapped) * pageSize : text.length) + part,
-    context: { text: known, rest: rooms.slice(0, Math.max(mapped + (part > 0 ? 1 : 0), text.partial ? 1 : 0)) },
-    replaced,
-    copied,
-    beginsInside: mapped === 0 && begun > 0,
+    cachedInputs: Math.max(0, mappedPages * pageSize - begun) + partTokens,
+    length: (mappedPages > 0 ? (knownText.mappings.length + mappedPages) * pageSize : text.length) + partTokens,
+    context: {
+      text: knownText,
+      rest: rooms.slice(0, Math.max(mappedPages + (partTokens > 0 ? 1 : 0), text.partial ? 1 : 0)),
+    },
+    replaced: replacements,
+    copied: copiedPart,
+    beginsInside: mappedPages === 0 && begun > 0,
   });
 }
 
 /** The pages that a call which has not begun would find now. */
 export interface PrefixPeek {
   /** Number of inputs that `beginPrefix` would take, as long as no page has to leave for them. */
-  readonly taken: number;
+  readonly cachedInputs: number;
   /** Keys of the whole pages after those found, which the call would compute and give to others (`textKeys`). Made only when asked for. */
   keys(): readonly number[];
   /** Number of the first of these pages that the call could take instead, once they exist. */
@@ -103,22 +109,22 @@ export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: Pr
   }
   if (!plain || plain.wanted === 0) return FINDS_NOTHING;
   const { text, begun, wanted } = plain;
-  const last = text.full.at(-1)?.page.prefix;
-  if (!isThere(text) || (last && !last.node?.attached)) return FINDS_NOTHING;
+  const lastPrefix = text.full.at(-1)?.page.prefix;
+  if (!isTextComputed(text) || (lastPrefix && !lastPrefix.node?.attached)) return FINDS_NOTHING;
   const { pageSize } = space.pool;
   const sequence = sequenceOf(text, request.tokens);
-  const nodes = tree.peek(treeTenant(space.owner.tenant, request.adapter), last?.node, sequence, wanted);
-  const part = nextPart(space, plain, { parent: last?.node, nodes }, sequence)?.tokens ?? 0;
-  const found = nodes.length * pageSize;
-  const before = nodes.at(-1)?.page.prefix ?? last;
+  const nodes = tree.peek(treeTenant(space.owner.tenant, request.adapter), lastPrefix?.node, sequence, wanted);
+  const partTokens = nextPart(space, plain, { parent: lastPrefix?.node, nodes }, sequence)?.tokens ?? 0;
+  const foundTokens = nodes.length * pageSize;
+  const prefixBefore = nodes.at(-1)?.page.prefix ?? lastPrefix;
   return {
-    taken: Math.max(0, found - begun) + part,
-    keys: () => (begun > found ? [] : textKeys(before, sequence.subarray(found), pageSize)),
+    cachedInputs: Math.max(0, foundTokens - begun) + partTokens,
+    keys: () => (begun > foundTokens ? [] : textKeys(prefixBefore, sequence.subarray(foundTokens), pageSize)),
     takes: wanted - nodes.length,
   };
 }
 
-const FINDS_NOTHING: PrefixPeek = { taken: 0, keys: () => [], takes: 0 };
+const FINDS_NOTHING: PrefixPeek = { cachedInputs: 0, keys: () => [], takes: 0 };
 
 /** A call that continues a plain text. */
 interface PlainCall {
@@ -136,8 +142,8 @@ interface PlainCall {
 /** @throws CallFault as `roomIn` does */
 function plainCall(space: PageSpace, request: PrefixRequest, pages: ContextPages): PlainCall | undefined {
   const { outPages, positions, tokens, keep } = request;
-  const mayBe = request.causal && tokens.length > 0 && outPages.length > 0;
-  const text = mayBe ? textOf(space, pages, request.adapter) : undefined;
+  const isCandidate = request.causal && tokens.length > 0 && outPages.length > 0;
+  const text = isCandidate ? textOf(space, pages, request.adapter) : undefined;
   if (!text || !runsOn(positions, text.length)) return undefined;
   const rooms = space.roomIn(outPages, positions.length);
   if (!continues(text, rooms)) return undefined;
@@ -151,20 +157,20 @@ function textOf(space: PageSpace, { text, rest }: ContextPages, adapter: string 
   const { pageSize } = space.pool;
   const full: Mapping[] = [];
   let partial: Mapping | undefined;
-  let last = text.last?.prefix;
-  let ended = false;
+  let lastPrefix = text.last?.prefix;
+  let hasEnded = false;
   for (const mapping of rest) {
     const { page } = mapping;
     if (mapping.masked !== 0) return undefined;
     if (page.filled === 0) {
-      ended = true;
+      hasEnded = true;
       continue;
     }
     const { prefix } = page;
-    if (ended || partial || !prefix || !isKnown(page)) return undefined;
+    if (hasEnded || partial || !prefix || !isKnown(page)) return undefined;
     if (prefix.tenant !== space.owner.tenant || prefix.adapter !== adapter) return undefined;
-    if (prefix.parent !== last && !samePrefix(prefix.parent, last)) return undefined;
-    last = prefix;
+    if (prefix.parent !== lastPrefix && !samePrefix(prefix.parent, lastPrefix)) return undefined;
+    lastPrefix = prefix;
     if (prefix.known === pageSize) full.push(mapping);
     else partial = mapping;
   }
@@ -192,23 +198,23 @@ function continues(text: Text, rooms: readonly Mapping[]): boolean {
 }
 
 /** The chain of pages that continue a text. */
-interface Found {
+interface FoundChain {
   /** The node of the text's last page; undefined for the beginning of a text, or when that page is not in the tree. */
   readonly parent: PrefixNode<Page> | undefined;
   readonly nodes: readonly PrefixNode<Page>[];
 }
 
-const NOTHING: Found = { parent: undefined, nodes: [] };
+const NOTHING: FoundChain = { parent: undefined, nodes: [] };
 
 function find(
   space: PageSpace,
   tree: PrefixTree<Page>,
-  known: KnownText,
+  knownText: KnownText,
   adapter: string | undefined,
   sequence: Uint32Array,
   maxPages: number,
-): Found {
-  const parent = plant(space, tree, known.mappings.length, (at) => known.mappings[at]?.page);
+): FoundChain {
+  const parent = plant(space, tree, knownText.mappings.length, (at) => knownText.mappings[at]?.page);
   return { parent, nodes: tree.match(treeTenant(space.owner.tenant, adapter), parent, sequence, maxPages) };
 }
 
@@ -222,7 +228,7 @@ function sequenceOf(text: Text, tokens: Uint32Array): Uint32Array {
 function nextPart(
   space: PageSpace,
   { rooms, takable }: PlainCall,
-  { parent, nodes }: Found,
+  { parent, nodes }: FoundChain,
   sequence: Uint32Array,
 ): PagePart | undefined {
   const { pageSize } = space.pool;
@@ -232,41 +238,46 @@ function nextPart(
   return partAfter(nodes.at(-1) ?? parent, sequence.subarray(from, Math.min(takable, from + pageSize)));
 }
 
-function copyNext(space: PageSpace, plain: PlainCall, found: Found, sequence: Uint32Array): CopiedPart | undefined {
-  const part = nextPart(space, plain, found, sequence);
-  const room = plain.rooms[found.nodes.length];
-  const before = (found.nodes.at(-1) ?? found.parent)?.page.prefix;
-  if (!part || !room || !before) return undefined;
-  copyPart(space, part, room, before);
+function copyNext(
+  space: PageSpace,
+  plain: PlainCall,
+  foundChain: FoundChain,
+  sequence: Uint32Array,
+): CopiedPart | undefined {
+  const part = nextPart(space, plain, foundChain, sequence);
+  const room = plain.rooms[foundChain.nodes.length];
+  const prefixBefore = (foundChain.nodes.at(-1) ?? foundChain.parent)?.page.prefix;
+  if (!part || !room || !prefixBefore) return undefined;
+  copyPart(space, part, room, prefixBefore);
   return { room, tokens: part.tokens };
 }
 
 /** Maps the found pages over `rooms`, one each, as far as that puts no inferlet under memory pressure. */
 function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: readonly Mapping[]): Replacement[] {
-  const replaced: Replacement[] = [];
+  const replacements: Replacement[] = [];
   const { pool } = space;
   for (const { page } of nodes) {
-    const room = rooms[replaced.length];
+    const room = rooms[replacements.length];
     if (!room) break;
-    const begun = room.page.filled !== 0;
+    const isBegun = room.page.filled !== 0;
     // A page that has tokens stays until `commit`: it counts, and its frame is taken.
-    if (begun && !space.hasRoom) break;
-    if (!bringBack(space, page, begun ? undefined : room.page)) break;
-    let former = begun ? room.page : undefined;
+    if (isBegun && !space.hasRoom) break;
+    if (!bringBack(space, page, isBegun ? undefined : room.page)) break;
+    let former = isBegun ? room.page : undefined;
     // Keep enough of every limit that a revert cannot fail.
-    const held = space.held.has(page);
-    const reserved = !former && !held && space.tenantHolds(page);
+    const isHeld = space.held.has(page);
+    const reserved = !former && !isHeld && space.tenantHolds(page);
     if (former) space.keep(former);
     else if (reserved) space.limits.reserve();
-    else if (held) {
+    else if (isHeld) {
       former = pool.blank();
       space.keep(former);
       pool.release(former);
     }
     space.remap(room, page);
-    replaced.push({ room, former, reserved });
+    replacements.push({ room, former, reserved });
   }
-  return replaced;
+  return replacements;
 }
 
 /** Swaps a cached page in if it was swapped out, if need be into the frame of the empty page that it replaces. */
@@ -284,11 +295,11 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
 }
 
 /**
- * True when a text has been computed: pages that the batch being made will write must stay where they are. `known` is the last known page of
+ * True when a text has been computed: pages that the batch being made will write must stay where they are. `knownPage` is the last known page of
  * the text. It was full when it was kept, but a call under way may not have computed it yet. Once it is computed, so are the pages before it.
  */
-function isThere({ full, partial }: Text, known?: Page): boolean {
-  if (known && !isComputed(known)) return false;
+function isTextComputed({ full, partial }: Text, knownPage?: Page): boolean {
+  if (knownPage && !isComputed(knownPage)) return false;
   const prefix = partial?.page.prefix;
   return full.every(({ page }) => isComputed(page)) && prefix?.computed === prefix?.known;
 }

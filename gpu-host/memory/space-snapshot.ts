@@ -47,7 +47,7 @@ export interface FrozenPagesOptions {
 export class FrozenPages {
   readonly leases: Leases;
   readonly #options: FrozenPagesOptions;
-  readonly #held = new Map<Page, number>();
+  readonly #references = new Map<Page, number>();
   /** The snapshots, least recently used first, with the time of the expected next use. */
   readonly #nextUses = new Map<PageSnapshot, number | undefined>();
 
@@ -58,7 +58,7 @@ export class FrozenPages {
 
   /** References by page. */
   get held(): ReadonlyMap<Page, number> {
-    return this.#held;
+    return this.#references;
   }
 
   has(snapshot: PageSnapshot): boolean {
@@ -78,10 +78,10 @@ export class FrozenPages {
     this.leases.giveWay(snapshot);
     this.#nextUses.delete(snapshot);
     for (const { page } of snapshot.pages) {
-      const left = (this.#held.get(page) ?? 0) - 1;
-      if (left < 0) throw new Error('an unknown snapshot was released');
-      if (left > 0) this.#held.set(page, left);
-      else this.#held.delete(page);
+      const remaining = (this.#references.get(page) ?? 0) - 1;
+      if (remaining < 0) throw new Error('an unknown snapshot was released');
+      if (remaining > 0) this.#references.set(page, remaining);
+      else this.#references.delete(page);
       this.#options.tenants.letGo(snapshot.tenant, page);
       this.#options.pool.release(page);
     }
@@ -99,17 +99,18 @@ export class FrozenPages {
   }
 
   /** The pages on the device with no holder but unleased snapshots, in the order in which they should leave the device. */
-  *leaving(): Generator<Page> {
+  *leavingPages(): Generator<Page> {
     this.leases.sweep();
-    const now = this.#options.now();
-    const names = [];
+    const nowMs = this.#options.now();
+    const candidates = [];
     for (const [snapshot, nextUse] of this.#nextUses) {
       if (this.leases.isLeased(snapshot)) continue;
       let pages = 0;
       for (const { page } of snapshot.pages) if (this.mayLeave(page)) pages++;
-      if (pages > 0) names.push({ tenant: snapshot.tenant, pages, nextUseMs: nextUse && nextUse - now, snapshot });
+      if (pages > 0)
+        candidates.push({ tenant: snapshot.tenant, pages, nextUseMs: nextUse && nextUse - nowMs, snapshot });
     }
-    for (const { snapshot } of departures(names)) {
+    for (const { snapshot } of departures(candidates)) {
       // A page of two snapshots has left with the first.
       for (const { page } of snapshot.pages) if (this.mayLeave(page)) yield page;
     }
@@ -117,7 +118,7 @@ export class FrozenPages {
 
   /** True when the page is on the device and has no holder but unleased snapshots. */
   mayLeave(page: Page): boolean {
-    return page.frame >= 0 && !this.leases.isPinned(page) && holders(page) === this.#held.get(page);
+    return page.frame >= 0 && !this.leases.isPinned(page) && holders(page) === this.#references.get(page);
   }
 
   takeBuffer(bytes: number): TransferBuffer {
@@ -140,6 +141,6 @@ export class FrozenPages {
 
   #hold(tenant: string, page: Page): void {
     this.#options.tenants.hold(tenant, page);
-    this.#held.set(page, (this.#held.get(page) ?? 0) + 1);
+    this.#references.set(page, (this.#references.get(page) ?? 0) + 1);
   }
 }

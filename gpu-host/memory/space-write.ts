@@ -44,14 +44,14 @@ export function roomIn(space: PageSpace, addresses: Uint32Array, count: number):
   const wanted = new Set<Mapping>();
   const { fullBits, pageSize } = space.pool;
   // After the write no two mappings share a page, so each counts against the limit.
-  const { most } = space.limits;
+  const { maxOwnPages } = space.limits;
   let room = 0;
   for (const address of addresses) {
     const mapping = space.peek(address);
     if (room >= count || mapping.page.filled === fullBits) continue;
     if (wanted.has(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
-    if (wanted.size === most)
-      throw fault('limit-exceeded', `more than ${most} pages to write, which is all that the inferlet may hold`);
+    if (wanted.size === maxOwnPages)
+      throw fault('limit-exceeded', `more than ${maxOwnPages} pages to write, which is all that the inferlet may hold`);
     wanted.add(mapping);
     room += pageSize - bitCount(mapping.page.filled);
   }

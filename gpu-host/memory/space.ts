@@ -38,7 +38,7 @@ export interface Mapping {
   /** Bit `s` set hides slot `s` from calls through this address. */
   masked: number;
   /** True while the address is mapped to this object. */
-  held: boolean;
+  isMapped: boolean;
   /** Known text that begins with this page, while no call has taken it. */
   text: KnownText | undefined;
 }
@@ -101,12 +101,12 @@ export class PageSpace {
   /** The family, as preemption sees it. */
   readonly contender: Contender;
   /** Set when memory ended the inferlet to make room. */
-  terminated: string | undefined;
+  terminationCause: string | undefined;
   readonly #mappings = new Map<number, Mapping>();
   /** Addresses per page. Its size counts against the limit. */
-  readonly #held = new Map<Page, number>();
+  readonly #addressCounts = new Map<Page, number>();
   /** Pages without an address, kept while the call that replaced them may still fail. */
-  readonly #kept = new Set<Page>();
+  readonly #keptPages = new Set<Page>();
   readonly limits: SpaceLimits;
 
   /** Made by `DeviceMemory.openSpace`. */
@@ -125,27 +125,27 @@ export class PageSpace {
 
   /** Distinct pages held, resident or not. */
   get heldPages(): number {
-    return this.#held.size;
+    return this.#addressCounts.size;
   }
 
   /** Addresses by page. */
   get held(): ReadonlyMap<Page, number> {
-    return this.#held;
+    return this.#addressCounts;
   }
 
   /** True when one page more stays within every limit. */
   get hasRoom(): boolean {
-    return this.limits.hasRoom(this.#held.size);
+    return this.limits.hasRoom(this.#addressCounts.size);
   }
 
   /** True when the tenant holds the page, through this space or anything else. */
   tenantHolds(page: Page): boolean {
-    return this.#held.has(page) || this.limits.tenantHolders(page) > 0;
+    return this.#addressCounts.has(page) || this.limits.tenantHolders(page) > 0;
   }
 
   /** Stops counting the pages for the family and the tenant. */
   leaveLimits(): void {
-    this.limits.leave(this.#held);
+    this.limits.leave(this.#addressCounts);
   }
 
   /** True while the inferlet waits on I/O and none of its calls is pending. */
@@ -185,17 +185,17 @@ export class PageSpace {
   free(addresses: Uint32Array): void {
     const distinct = new Set(addresses);
     if (distinct.size !== addresses.length) throw fault('invalid-argument', 'a page is named twice in one free');
-    const unknown = addresses.find((address) => !this.#mappings.has(address) && !this.failures.unmade(address));
+    const unknownAddress = addresses.find((address) => !this.#mappings.has(address) && !this.failures.unmade(address));
     this.#giveBack(() => {
       for (const address of distinct) if (this.#mappings.has(address)) this.#unmap(address);
     });
-    if (unknown !== undefined) throw this.#missing(unknown);
+    if (unknownAddress !== undefined) throw this.#missingFault(unknownAddress);
   }
 
   releaseAll(): void {
     this.#giveBack(() => {
       for (const address of [...this.#mappings.keys()]) this.#unmap(address);
-      for (const page of [...this.#kept]) this.letGo(page);
+      for (const page of [...this.#keptPages]) this.letGo(page);
     });
     this.failures.clear();
   }
@@ -229,14 +229,14 @@ export class PageSpace {
 
   /** Brings swapped-out pages in, with one claim. @throws CallFault what `DeviceMemory.claim` throws */
   makeResident(mappings: readonly Mapping[]): void {
-    let absent: Set<Page> | undefined;
+    let absentPages: Set<Page> | undefined;
     for (const { page } of mappings) {
       if (page.frame < 0) {
-        absent ??= new Set();
-        absent.add(page);
+        absentPages ??= new Set();
+        absentPages.add(page);
       }
     }
-    if (absent) this.#bringIn(absent);
+    if (absentPages) this.#bringIn(absentPages);
   }
 
   /**
@@ -244,9 +244,9 @@ export class PageSpace {
    * @throws CallFault `context-overflow` when there are fewer, `invalid-argument` when an address is named twice, or what a copy throws.
    */
   emptySlots(addresses: Uint32Array, count: number): EmptySlot[] {
-    const wanted = this.roomIn(addresses, count);
-    this.makeWritable(wanted);
-    return slotsIn(this.pool, wanted, count);
+    const rooms = this.roomIn(addresses, count);
+    this.makeWritable(rooms);
+    return slotsIn(this.pool, rooms, count);
   }
 
   /** The mappings whose pages have the first `count` empty slots; they need be neither resident nor writable. @throws as `emptySlots` */
@@ -275,14 +275,14 @@ export class PageSpace {
   /** Maps the pages of a snapshot at `first`, `first + 1`, …, with its masks. @throws CallFault `limit-exceeded` */
   importSnapshot(first: number, snapshot: PageSnapshot): void {
     this.#checkNew(first, snapshot.pages.length);
-    const fresh = new Set<Page>();
+    const newPages = new Set<Page>();
     let newToTenant = 0;
     for (const { page } of snapshot.pages) {
-      if (this.#held.has(page) || fresh.has(page)) continue;
-      fresh.add(page);
+      if (this.#addressCounts.has(page) || newPages.has(page)) continue;
+      newPages.add(page);
       if (!this.tenantHolds(page)) newToTenant++;
     }
-    this.checkLimit(fresh.size, newToTenant);
+    this.checkLimit(newPages.size, newToTenant);
     for (const [i, { page, masked }] of snapshot.pages.entries()) {
       this.pool.retain(page);
       this.#map(first + i, page, masked);
@@ -343,12 +343,12 @@ export class PageSpace {
   /** Holds a page until `letGo` or `releaseAll`. */
   keep(page: Page): void {
     this.pool.retain(page);
-    this.#kept.add(page);
+    this.#keptPages.add(page);
     this.#hold(page);
   }
 
   letGo(page: Page): void {
-    if (this.#kept.delete(page)) this.#unhold(page);
+    if (this.#keptPages.delete(page)) this.#unhold(page);
   }
 
   /** Brings pages in and moves mappings of shared ones to copies of their own. All or nothing. */
@@ -358,18 +358,18 @@ export class PageSpace {
   }
 
   /**
-   * @param newToTenant pages of `more` that the tenant does not hold yet
-   * @throws CallFault `limit-exceeded` when `more` distinct pages pass the limit of the inferlet, its family or its tenant, or the size of
+   * @param newToTenant pages of `newPages` that the tenant does not hold yet
+   * @throws CallFault `limit-exceeded` when `newPages` distinct pages pass the limit of the inferlet, its family or its tenant, or the size of
    * the pool
    */
-  checkLimit(more: number, newToTenant: number = more): void {
-    this.limits.check(this.#held.size, more, newToTenant);
+  checkLimit(newPages: number, newToTenant: number = newPages): void {
+    this.limits.check(this.#addressCounts.size, newPages, newToTenant);
   }
 
   #giveBack(release: () => void): void {
-    const before = this.pool.available;
+    const framesBefore = this.pool.available;
     release();
-    const frames = this.pool.available - before;
+    const frames = this.pool.available - framesBefore;
     if (frames > 0) this.memory.freed(this, frames);
   }
 
@@ -389,7 +389,7 @@ export class PageSpace {
   }
 
   #checkNew(first: number, count: number): void {
-    if (this.terminated !== undefined) throw fault('terminated', this.terminated);
+    if (this.terminationCause !== undefined) throw fault('terminated', this.terminationCause);
     if (first + count > 0x1_0000_0000) throw fault('invalid-argument', 'page addresses past 2^32');
     if (this.#mappings.size + count > MAX_PAGE_ADDRESSES) throw new CallFault(TOO_MANY_ADDRESSES);
     for (let i = 0; i < count; i++) {
@@ -399,50 +399,50 @@ export class PageSpace {
 
   #lookup(address: number): Mapping {
     const mapping = this.#mappings.get(address);
-    if (!mapping) throw this.#missing(address);
+    if (!mapping) throw this.#missingFault(address);
     const failure = this.failures.of(address);
     if (failure) throw dependencyFault(failure);
     return mapping;
   }
 
-  #missing(address: number): Error {
-    if (this.terminated !== undefined) return fault('terminated', this.terminated);
+  #missingFault(address: number): Error {
+    if (this.terminationCause !== undefined) return fault('terminated', this.terminationCause);
     const failure = this.failures.of(address);
     if (failure) return dependencyFault(failure);
     return fault('not-owned', `page ${address} is not held: never allocated, or freed`);
   }
 
   #map(address: number, page: Page, masked: number): void {
-    this.#mappings.set(address, { address, page, masked, held: true, text: undefined });
+    this.#mappings.set(address, { address, page, masked, isMapped: true, text: undefined });
     this.#hold(page);
   }
 
   #unmap(address: number): void {
     const mapping = this.#mappings.get(address) as Mapping;
-    mapping.held = false;
+    mapping.isMapped = false;
     this.#mappings.delete(address);
     this.failures.forget(address);
     this.#unhold(mapping.page);
   }
 
   #move(mapping: Mapping, page: Page): void {
-    const { page: old } = mapping;
+    const { page: oldPage } = mapping;
     mapping.page = page;
     this.#hold(page);
-    this.#unhold(old);
+    this.#unhold(oldPage);
   }
 
   #hold(page: Page): void {
-    const before = this.#held.get(page) ?? 0;
-    this.#held.set(page, before + 1);
-    if (before === 0) this.limits.hold(page);
+    const countBefore = this.#addressCounts.get(page) ?? 0;
+    this.#addressCounts.set(page, countBefore + 1);
+    if (countBefore === 0) this.limits.hold(page);
   }
 
   #unhold(page: Page): void {
-    const left = (this.#held.get(page) ?? 0) - 1;
-    if (left > 0) this.#held.set(page, left);
+    const remaining = (this.#addressCounts.get(page) ?? 0) - 1;
+    if (remaining > 0) this.#addressCounts.set(page, remaining);
     else {
-      this.#held.delete(page);
+      this.#addressCounts.delete(page);
       this.limits.letGo(page);
     }
     this.pool.release(page);

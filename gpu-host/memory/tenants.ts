@@ -26,7 +26,7 @@ export class TenantPages {
   /** Open spaces. */
   members = 0;
   /** Places reserved for pages that a call under way may have to take back. */
-  reserved = 0;
+  reservedPages = 0;
   /** Number of spaces and snapshots that hold each page. */
   readonly #holders = new Map<Page, number>();
 
@@ -34,7 +34,7 @@ export class TenantPages {
     this.name = name;
   }
 
-  get held(): number {
+  get heldPages(): number {
     return this.#holders.size;
   }
 
@@ -45,7 +45,7 @@ export class TenantPages {
 
   /** Number of further pages that the tenant may hold. */
   get room(): number {
-    return Math.max(0, this.#maxPages - this.held - this.reserved);
+    return Math.max(0, this.#maxPages - this.heldPages - this.reservedPages);
   }
 
   /** Sets the limit unless one that was read later is already set. */
@@ -64,18 +64,18 @@ export class TenantPages {
   }
 
   letGo(page: Page): void {
-    const left = this.holders(page) - 1;
-    if (left < 0) throw new Error('a tenant lets go of a page that it does not hold');
-    if (left > 0) this.#holders.set(page, left);
+    const remaining = this.holders(page) - 1;
+    if (remaining < 0) throw new Error('a tenant lets go of a page that it does not hold');
+    if (remaining > 0) this.#holders.set(page, remaining);
     else this.#holders.delete(page);
   }
 
-  /** @throws CallFault `limit-exceeded`, naming the quota, when `more` pages pass the limit */
-  check(more: number): void {
-    if (more <= this.room) return;
+  /** @throws CallFault `limit-exceeded`, naming the quota, when `newPages` pages pass the limit */
+  check(newPages: number): void {
+    if (newPages <= this.room) return;
     throw fault(
       'limit-exceeded',
-      `quota ${PAGE_QUOTA}: ${this.held + this.reserved} pages are held by the tenant's inferlets, exports and files on this host and ${more} more are needed; ${this.#maxPages} is the tenant's limit`,
+      `quota ${PAGE_QUOTA}: ${this.heldPages + this.reservedPages} pages are held by the tenant's inferlets, exports and files on this host and ${newPages} more are needed; ${this.#maxPages} is the tenant's limit`,
     );
   }
 }
@@ -86,7 +86,7 @@ export class Tenants {
 
   /** Adds a space to the tenant of that name. Of all limits given, the one that was read last counts. */
   join(name: string, limit?: TenantLimit): TenantPages {
-    const tenant = this.#of(name);
+    const tenant = this.#tenantOf(name);
     if (limit) tenant.limit(limit);
     tenant.members++;
     return tenant;
@@ -111,24 +111,24 @@ export class Tenants {
 
   /** Counts a page that a snapshot of the tenant holds. */
   hold(name: string, page: Page): void {
-    this.#of(name).hold(page);
+    this.#tenantOf(name).hold(page);
   }
 
   letGo(name: string, page: Page): void {
-    const tenant = this.#of(name);
+    const tenant = this.#tenantOf(name);
     tenant.letGo(page);
     this.#settle(tenant);
   }
 
-  /** The `most` tenants that hold most pages, largest first. */
-  stats(most: number): TenantStats[] {
+  /** The `maxTenants` tenants that hold most pages, largest first. */
+  stats(maxTenants: number): TenantStats[] {
     return [...this.#tenants.values()]
-      .sort((a, b) => b.held - a.held)
-      .slice(0, most)
-      .map(({ name: tenant, held: pages, maxPages }) => ({ tenant, pages, maxPages }));
+      .sort((a, b) => b.heldPages - a.heldPages)
+      .slice(0, maxTenants)
+      .map(({ name: tenant, heldPages: pages, maxPages }) => ({ tenant, pages, maxPages }));
   }
 
-  #of(name: string): TenantPages {
+  #tenantOf(name: string): TenantPages {
     let tenant = this.#tenants.get(name);
     if (!tenant) {
       tenant = new TenantPages(name);
@@ -139,6 +139,6 @@ export class Tenants {
 
   /** Forgets a tenant that has neither inferlets nor pages. */
   #settle(tenant: TenantPages): void {
-    if (tenant.members === 0 && tenant.held === 0) this.#tenants.delete(tenant.name);
+    if (tenant.members === 0 && tenant.heldPages === 0) this.#tenants.delete(tenant.name);
   }
 }

@@ -52,8 +52,8 @@ export function compileChatTemplate(
       const clock = new RenderClock();
       checkSize(variables);
       const environment = new Environment();
-      const given = { ...specialTokens, tools: null, documents: null, ...variables };
-      for (const [name, value] of Object.entries({ ...GLOBALS, ...given })) environment.set(name, value);
+      const allVariables = { ...specialTokens, tools: null, documents: null, ...variables };
+      for (const [name, value] of Object.entries({ ...GLOBALS, ...allVariables })) environment.set(name, value);
       return String(new BoundedInterpreter(environment, clock).run(program).value);
     } catch (cause) {
       const message = `the chat template refused the messages: ${causeText(cause)}`;
@@ -103,7 +103,7 @@ class RenderClock {
   readonly #endsAt = performance.now() + MAX_RENDER_MS;
   readonly #cpuEndsAt = cpuMs() + MAX_RENDER_MS;
 
-  get late(): boolean {
+  get isLate(): boolean {
     return performance.now() > this.#endsAt && cpuMs() > this.#cpuEndsAt;
   }
 }
@@ -124,7 +124,7 @@ class BoundedInterpreter extends Unbounded {
 
   override evaluate(node: object | undefined, environment: object): object {
     // One step may turn all messages into JSON, so every step checks the clock.
-    if (++this.#steps > MAX_STEPS || this.#clock.late) {
+    if (++this.#steps > MAX_STEPS || this.#clock.isLate) {
       throw new Error('the rendering takes too long; send fewer or shorter messages');
     }
     return super.evaluate(node, environment);
@@ -133,13 +133,13 @@ class BoundedInterpreter extends Unbounded {
 
 /** @throws Error when the variables have more than {@link MAX_CHAT_VALUES} values */
 function checkSize(variables: TemplateVariables): void {
-  const left: unknown[] = [variables];
+  const pending: unknown[] = [variables];
   let count = 0;
-  for (let value = left.pop(); value !== undefined; value = left.pop()) {
+  for (let value = pending.pop(); value !== undefined; value = pending.pop()) {
     const inner = typeof value === 'object' && value !== null ? Object.values(value) : [];
     count += inner.length;
     if (count > MAX_CHAT_VALUES)
       throw new Error(`the variables have more than ${MAX_CHAT_VALUES} values; send fewer messages`);
-    for (const each of inner) left.push(each ?? null);
+    for (const each of inner) pending.push(each ?? null);
   }
 }

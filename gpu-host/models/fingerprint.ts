@@ -44,15 +44,15 @@ const SAMPLE_BLOCK_BYTES = 4096;
 export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fingerprint {
   const { backend, bits, headBits, precision, kv, pageSize } = options;
   const hash = createHash('sha256');
-  const run = [backend, bits, headBits, pageSize, ...(precision ? [precision] : []), ...(kv ? [{ kv }] : [])];
-  addText(hash, JSON.stringify([LAYOUT_VERSION, ...run]));
+  const runSettings = [backend, bits, headBits, pageSize, ...(precision ? [precision] : []), ...(kv ? [{ kv }] : [])];
+  addText(hash, JSON.stringify([LAYOUT_VERSION, ...runSettings]));
   addText(hash, canonical(model.config));
   const descriptors = new Map<string, number>();
   try {
     for (const [name] of expectedTensors(model.config)) {
-      const stored = partsOf(model.tensors.info(name));
-      for (const { dtype, shape } of stored) addText(hash, JSON.stringify([name, dtype, shape]));
-      for (const each of stored) {
+      const storedParts = partsOf(model.tensors.info(name));
+      for (const { dtype, shape } of storedParts) addText(hash, JSON.stringify([name, dtype, shape]));
+      for (const each of storedParts) {
         const fd = descriptors.get(each.file) ?? openSync(each.file, 'r');
         descriptors.set(each.file, fd);
         addSamples(hash, fd, each);
@@ -68,15 +68,15 @@ export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fi
 }
 
 function addSamples(hash: Hash, fd: number, info: StoredTensor): void {
-  const whole = info.bytes <= SAMPLE_BLOCKS * SAMPLE_BLOCK_BYTES;
-  const length = whole ? info.bytes : SAMPLE_BLOCK_BYTES;
+  const isReadWhole = info.bytes <= SAMPLE_BLOCKS * SAMPLE_BLOCK_BYTES;
+  const length = isReadWhole ? info.bytes : SAMPLE_BLOCK_BYTES;
   const block = Buffer.alloc(length);
-  for (let i = 0; i < (whole ? 1 : SAMPLE_BLOCKS); i++) {
-    const start = whole ? 0 : Math.floor(((info.bytes - length) * i) / (SAMPLE_BLOCKS - 1));
-    for (let done = 0; done < length; ) {
-      const read = readSync(fd, block, done, length - done, info.offset + start + done);
-      if (read === 0) throw new ModelError('malformed-weights', `${info.file}: it ends inside a tensor`);
-      done += read;
+  for (let i = 0; i < (isReadWhole ? 1 : SAMPLE_BLOCKS); i++) {
+    const start = isReadWhole ? 0 : Math.floor(((info.bytes - length) * i) / (SAMPLE_BLOCKS - 1));
+    for (let filledBytes = 0; filledBytes < length; ) {
+      const bytesRead = readSync(fd, block, filledBytes, length - filledBytes, info.offset + start + filledBytes);
+      if (bytesRead === 0) throw new ModelError('malformed-weights', `${info.file}: it ends inside a tensor`);
+      filledBytes += bytesRead;
     }
     hash.update(block);
   }

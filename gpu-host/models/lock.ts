@@ -37,21 +37,21 @@ const holderSchema = z.object({ pid: z.int(), host: z.string(), token: z.string(
 export async function withLock<T>(file: string, options: LockOptions, body: () => Promise<T>): Promise<T> {
   const { signal, staleAfterMs = 30_000, pollMs = 200 } = options;
   const token = randomUUID();
-  let told = false;
+  let hasNotified = false;
   let beat: string | undefined;
   let silentMs = 0;
   while (!(await tryTake(file, token))) {
     if (signal?.aborted) throw cancelled();
-    const held = await readLock(file);
-    if (held === null) continue;
-    silentMs = held.beat === beat ? silentMs + pollMs : 0;
-    beat = held.beat;
-    if (isDead(held) || silentMs >= staleAfterMs) {
-      await removeStale(file, held);
+    const heldLock = await readLock(file);
+    if (heldLock === null) continue;
+    silentMs = heldLock.beat === beat ? silentMs + pollMs : 0;
+    beat = heldLock.beat;
+    if (isDead(heldLock) || silentMs >= staleAfterMs) {
+      await removeStale(file, heldLock);
       continue;
     }
-    if (!told) options.onWait?.();
-    told = true;
+    if (!hasNotified) options.onWait?.();
+    hasNotified = true;
     await delay(pollMs, undefined, signal === undefined ? {} : { signal }).catch(() => {
       throw cancelled();
     });
@@ -72,12 +72,12 @@ export async function withLock<T>(file: string, options: LockOptions, body: () =
 
 async function tryTake(file: string, token: string): Promise<boolean> {
   // Write a separate file and link it into place, so that no process ever reads half a lock.
-  const prepared = `${file}.${token}`;
-  const handle = await open(prepared, 'wx');
+  const preparedFile = `${file}.${token}`;
+  const handle = await open(preparedFile, 'wx');
   try {
     await handle.writeFile(JSON.stringify({ pid: process.pid, host: hostname(), token }));
     await handle.close();
-    await link(prepared, file);
+    await link(preparedFile, file);
     return true;
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'EEXIST') return false;
@@ -85,7 +85,7 @@ async function tryTake(file: string, token: string): Promise<boolean> {
   } finally {
     // The handle is already closed unless the write failed; the caller then gets the write's error.
     await handle.close().catch(() => undefined);
-    await rm(prepared, { force: true });
+    await rm(preparedFile, { force: true });
   }
 }
 
@@ -102,17 +102,17 @@ function isDead({ holder }: HeldLock): boolean {
 
 async function removeStale(file: string, { holder }: HeldLock): Promise<void> {
   // Rename first: of many processes that judge the lock stale, only one gets it, and can then check that it got the lock it judged.
-  const taken = `${file}.stale-${randomUUID()}`;
+  const staleFile = `${file}.stale-${randomUUID()}`;
   try {
-    await rename(file, taken);
+    await rename(file, staleFile);
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return;
     throw cause;
   }
-  const got = await readHolder(taken);
+  const movedHolder = await readHolder(staleFile);
   // This is another holder's lock: put it back, unless another process has taken the lock meanwhile.
-  if (got?.token !== holder?.token) await link(taken, file).catch(() => undefined);
-  await rm(taken, { force: true });
+  if (movedHolder?.token !== holder?.token) await link(staleFile, file).catch(() => undefined);
+  await rm(staleFile, { force: true });
 }
 
 async function readHolder(file: string): Promise<Holder | null> {

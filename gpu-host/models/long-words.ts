@@ -88,8 +88,8 @@ function mergeWord(
     next[position] = afterRight;
     if (afterRight < length) previous[afterRight] = position;
     offer(position);
-    const before = previous[position] as number;
-    if (before >= 0) offer(before);
+    const previousPosition = previous[position] as number;
+    if (previousPosition >= 0) offer(previousPosition);
   }
 
   const pieces: string[] = [];
@@ -110,9 +110,9 @@ class NumberQueue {
     heap.push(value);
     while (index > 0) {
       const parent = (index - 1) >> 1;
-      const above = heap[parent] as number;
-      if (above <= value) break;
-      heap[index] = above;
+      const parentValue = heap[parent] as number;
+      if (parentValue <= value) break;
+      heap[index] = parentValue;
       index = parent;
     }
     heap[index] = value;
@@ -129,9 +129,9 @@ class NumberQueue {
       let child = 2 * index + 1;
       if (child >= length) break;
       if (child + 1 < length && (heap[child + 1] as number) < (heap[child] as number)) child++;
-      const below = heap[child] as number;
-      if (below >= last) break;
-      heap[index] = below;
+      const childValue = heap[child] as number;
+      if (childValue >= last) break;
+      heap[index] = childValue;
       index = child;
     }
     heap[index] = last;

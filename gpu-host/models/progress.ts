@@ -27,12 +27,12 @@ export function barProgress(name: string): ProgressView {
     },
     cliProgress.Presets.legacy,
   );
-  let running = false;
+  let isRunning = false;
   let rate = createRate();
   let step = '';
   const show = (label: string, done: number, total: number, payload: { amount: string; rate: string }) => {
-    if (!running) bar.start(total, done, { step: label, ...payload });
-    running = true;
+    if (!isRunning) bar.start(total, done, { step: label, ...payload });
+    isRunning = true;
     bar.setTotal(total);
     bar.update(done, { step: label, ...payload });
   };
@@ -44,12 +44,12 @@ export function barProgress(name: string): ProgressView {
           if (step !== file) rate = createRate();
           step = file;
           const perSecond = rate(doneBytes);
-          const left =
+          const timeLeft =
             totalBytes === null || perSecond === 0 ? '' : `${Math.ceil((totalBytes - doneBytes) / perSecond)} s left`;
           show(file, doneBytes, totalBytes ?? doneBytes, {
             amount:
               totalBytes === null ? formatBytes(doneBytes) : `${formatBytes(doneBytes)}/${formatBytes(totalBytes)}`,
-            rate: perSecond === 0 ? '' : `${formatBytes(perSecond)}/s ${left}`,
+            rate: perSecond === 0 ? '' : `${formatBytes(perSecond)}/s ${timeLeft}`,
           });
           break;
         }
@@ -68,8 +68,8 @@ export function barProgress(name: string): ProgressView {
       }
     },
     stop() {
-      if (running) bar.stop();
-      running = false;
+      if (isRunning) bar.stop();
+      isRunning = false;
     },
   };
 }
@@ -85,19 +85,19 @@ export function lineProgress(name: string, visible: boolean): ProgressView {
     update(progress) {
       const phase = progress.phase === 'download' ? `download ${progress.file}` : progress.phase;
       const now = performance.now();
-      const changed = phase !== lastPhase;
+      const phaseChanged = phase !== lastPhase;
       const repeats = progress.phase === 'download' || progress.phase === 'convert';
-      if (!changed && !(repeats && now - lastLineMs > LINE_INTERVAL_MS)) return;
+      if (!phaseChanged && !(repeats && now - lastLineMs > LINE_INTERVAL_MS)) return;
       lastPhase = phase;
       lastLineMs = now;
       switch (progress.phase) {
         case 'download': {
           const { file, doneBytes, totalBytes } = progress;
-          const of =
+          const totalText =
             totalBytes === null
               ? ''
               : ` of ${formatBytes(totalBytes)} (${Math.floor((100 * doneBytes) / (totalBytes || 1))} %)`;
-          line(`${name}: downloading ${file}: ${formatBytes(doneBytes)}${of}`);
+          line(`${name}: downloading ${file}: ${formatBytes(doneBytes)}${totalText}`);
           break;
         }
         case 'wait':

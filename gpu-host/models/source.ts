@@ -22,27 +22,27 @@ export type ModelSource =
  * @throws ModelError `unknown-model` or `invalid-source`
  */
 export function parseSource(text: string): ModelSource {
-  const known = catalogModel(text);
-  if (known !== undefined) return { kind: 'catalog', model: known };
+  const catalogEntry = catalogModel(text);
+  if (catalogEntry !== undefined) return { kind: 'catalog', model: catalogEntry };
   if (/^\.{0,2}\/|^[^:]+\.gguf$/i.test(text)) return { kind: 'file', path: resolve(text) };
-  const [, scheme, rest = ''] = /^(npm|hf|file):(.+)$/.exec(text) ?? [];
+  const [, scheme, location = ''] = /^(npm|hf|file):(.+)$/.exec(text) ?? [];
   switch (scheme) {
     case 'npm': {
-      const [, name, version] = /^((?:@[\w.-]+\/)?[\w][\w.-]*)(?:@([\w.+-]+))?$/.exec(rest) ?? [];
+      const [, name, version] = /^((?:@[\w.-]+\/)?[\w][\w.-]*)(?:@([\w.+-]+))?$/.exec(location) ?? [];
       if (name === undefined) throw invalid(text, 'npm:NAME or npm:NAME@VERSION');
       return { kind: 'npm', package: name, version: version ?? 'latest' };
     }
     case 'hf': {
       const [, id, file, revision] =
         /^(\w[\w.-]*(?:\/\w[\w.-]*)?)(?:(?<=\/[^/]+)\/((?:\w[\w.+-]*\/)*\w[\w.+-]*\.gguf))?(?:@(\w[\w./-]*))?$/i.exec(
-          rest,
+          location,
         ) ?? [];
       if (id === undefined || revision?.includes('..'))
         throw invalid(text, 'hf:OWNER/MODEL, hf:OWNER/MODEL/FILE.gguf, or one of them with @REVISION');
       return { kind: 'hub', id, revision: revision ?? 'main', ...(file !== undefined && { file }) };
     }
     case 'file':
-      return { kind: 'file', path: rest.startsWith('//') ? fileURLToPath(text) : resolve(rest) };
+      return { kind: 'file', path: location.startsWith('//') ? fileURLToPath(text) : resolve(location) };
     default:
       throw new ModelError('unknown-model', `there is no model "${text}"`, {
         hint: `known models: ${CATALOG.map(({ name }) => name).join(', ')}; or npm:NAME[@VERSION], hf:OWNER/MODEL[/FILE.gguf][@REVISION], file:PATH`,
@@ -56,18 +56,18 @@ export function cacheName(source: ModelSource): string {
     case 'catalog':
       return source.model.name;
     case 'npm':
-      return flat('npm', source.package, source.version);
+      return flatten('npm', source.package, source.version);
     case 'hub': {
       const { id, file, revision } = source;
-      const ends = revision === 'main' ? [] : [revision];
-      if (file === undefined) return flat('hf', id, ...ends);
+      const revisionParts = revision === 'main' ? [] : [revision];
+      if (file === undefined) return flatten('hf', id, ...revisionParts);
       // `x/y.gguf` and `x--y.gguf` differ only here.
-      return flat('hf', id, file, ...ends, digest(JSON.stringify([id, file, revision])));
+      return flatten('hf', id, file, ...revisionParts, digest(JSON.stringify([id, file, revision])));
     }
     case 'file': {
       const stats = statOf(source.path);
-      const identity = [source.path, described(stats), ...othersOf(source.path, stats)];
-      return flat('file', basename(source.path), digest(identity.join('\n')));
+      const identity = [source.path, describe(stats), ...othersOf(source.path, stats)];
+      return flatten('file', basename(source.path), digest(identity.join('\n')));
     }
   }
 }
@@ -76,12 +76,12 @@ export function cacheName(source: ModelSource): string {
 function othersOf(path: string, stats: Stats | undefined): string[] {
   if (stats?.isDirectory()) return [...filesOf(path), ...READ_FOLDERS.flatMap((folder) => filesOf(join(path, folder)))];
   // A llama2.c checkpoint has its tokenizer beside it.
-  return path.endsWith('.bin') ? [described(statOf(join(dirname(path), 'tokenizer.bin')))] : [];
+  return path.endsWith('.bin') ? [describe(statOf(join(dirname(path), 'tokenizer.bin')))] : [];
 }
 
 /** Names, sizes and times of a directory's entries. */
 const filesOf = (directory: string): string[] =>
-  namesIn(directory).map((name) => `${name}\n${described(statOf(join(directory, name)))}`);
+  namesIn(directory).map((name) => `${name}\n${describe(statOf(join(directory, name)))}`);
 
 /** None for a folder that cannot be read: no conversion reads it either. */
 function namesIn(directory: string): string[] {
@@ -96,7 +96,7 @@ function statOf(path: string): Stats | undefined {
   return statSync(path, { throwIfNoEntry: false });
 }
 
-function described(stats: Stats | undefined): string {
+function describe(stats: Stats | undefined): string {
   return `${stats?.size}\n${stats?.mtimeMs}`;
 }
 
@@ -104,7 +104,7 @@ function digest(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
 
-function flat(...parts: string[]): string {
+function flatten(...parts: string[]): string {
   return parts.join('--').replaceAll('/', '--');
 }
 

@@ -116,11 +116,11 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
     (json) => idsSchema.safeParse(json).data ?? {},
   );
   const template = (await readOptionalText(root, 'chat_template.jinja')) ?? pickChatTemplate(settings.chat_template);
-  const control = new Set<number | string | null | undefined>([
+  const controlTokens = new Set<number | string | null | undefined>([
     ...[settings.bos_token, settings.eos_token, settings.pad_token, settings.unk_token],
     ...ids.flatMap(({ bos_token_id, eos_token_id, pad_token_id }) => [bos_token_id, eos_token_id, pad_token_id].flat()),
   ]);
-  const added_tokens = withControlTokens(parsed.data.added_tokens, control);
+  const added_tokens = withControlTokens(parsed.data.added_tokens, controlTokens);
   return build({ ...parsed.data, added_tokens }, settings, ids, template);
 }
 
@@ -143,17 +143,18 @@ function build(
 
   const bytes: (Uint8Array | undefined)[] = new Array(vocabularySize);
   const tokenBytes = (id: number): Uint8Array => {
-    const known = bytes[id];
-    if (known !== undefined) return known;
+    const cachedBytes = bytes[id];
+    if (cachedBytes !== undefined) return cachedBytes;
     if (!Number.isInteger(id) || id < 0 || id >= vocabularySize) {
       throw new RangeError(`token id ${id} is outside the vocabulary of ${vocabularySize}`);
     }
     // A special token stands for its name; the decoder's rules apply to other tokens only.
     const special = specialIds.has(id) ? spellings.get(id) : undefined;
     const token = recognising.id_to_token(id);
-    const made = special !== undefined ? Buffer.from(special) : token === undefined ? NOTHING : decoder.bytesOf(token);
-    bytes[id] = made;
-    return made;
+    const computedBytes =
+      special !== undefined ? Buffer.from(special) : token === undefined ? NOTHING : decoder.bytesOf(token);
+    bytes[id] = computedBytes;
+    return computedBytes;
   };
   const visibleBytes = (id: number) => (specialIds.has(id) ? NOTHING : tokenBytes(id));
 
@@ -168,14 +169,14 @@ function build(
   // As in transformers, the tokenizer's own files, not config.json, decide whether a text begins with BOS: Qwen's tokenizer_config.json says
   // `"bos_token": null`, MiniMind2's `"add_bos_token": false`, and SmolLM2's tokenizer.json has a post-processor that adds nothing. A BOS token
   // that begins no text still ends one, and templates may name it.
-  const begins =
+  const beginsWithBos =
     settings.bos_token !== null && (settings.add_bos_token ?? putsSpecialFirst(json.post_processor) ?? true);
   const bosId = idOf(settings.bos_token) ?? withRow(ids[0]?.bos_token_id);
-  const ends = [
+  const eosIds = [
     idOf(settings.eos_token),
     ...ids.flatMap(({ eos_token_id }) => [eos_token_id ?? []].flat().map(withRow)),
   ];
-  if (!begins) ends.push(bosId);
+  if (!beginsWithBos) eosIds.push(bosId);
   const render =
     chatTemplate === null
       ? null
@@ -190,15 +191,15 @@ function build(
     encode: (text, { special = false } = {}) =>
       Uint32Array.from((special ? recognising : literal).encode(text, { add_special_tokens: false }).ids),
     decode(tokens, options) {
-      const whole = stream(options);
-      return whole.push(tokens) + whole.finish();
+      const decoderStream = stream(options);
+      return decoderStream.push(tokens) + decoderStream.finish();
     },
     stream,
     vocabularySize,
     tokenBytes,
     special: {
-      bos: begins ? bosId : null,
-      eos: [...new Set(ends.filter((id) => id !== null))],
+      bos: beginsWithBos ? bosId : null,
+      eos: [...new Set(eosIds.filter((id) => id !== null))],
       pad: idOf(settings.pad_token) ?? withRow(ids[0]?.pad_token_id),
       unknown: idOf(settings.unk_token),
     },
@@ -228,12 +229,12 @@ function createEncoders(json: z.infer<typeof tokenizerSchema>): {
   literal: HuggingFaceTokenizer;
 } {
   try {
-    const split = json.pre_tokenizer === null ? wordSplit(json.model) : asInRust(json.pre_tokenizer);
-    const whole = { ...json, pre_tokenizer: split };
-    const recognising = new HuggingFaceTokenizer(whole, {});
-    const ordinary = json.added_tokens.filter(({ special }) => !special);
+    const splitter = json.pre_tokenizer === null ? wordSplit(json.model) : asInRust(json.pre_tokenizer);
+    const patchedJson = { ...json, pre_tokenizer: splitter };
+    const recognising = new HuggingFaceTokenizer(patchedJson, {});
+    const ordinaryTokens = json.added_tokens.filter(({ special }) => !special);
     const literal = new HuggingFaceTokenizer(
-      { ...whole, added_tokens: ordinary, model: { type: 'BPE', vocab: {}, merges: [] } },
+      { ...patchedJson, added_tokens: ordinaryTokens, model: { type: 'BPE', vocab: {}, merges: [] } },
       {},
     );
     literal.model = recognising.model;
@@ -254,13 +255,13 @@ function mergesPairs(model: object | null): model is PairMerger {
 }
 
 function mergeLongWordsFaster(model: PairMerger, json: object): void {
-  const plain = model.bpe.bind(model);
+  const originalBpe = model.bpe.bind(model);
   // The merger's tables are as large as the vocabulary, so the first long word creates them.
   let merge: ReturnType<typeof createLongWordMerger> | undefined;
   model.bpe = (word) => {
-    if (word.length < LONG_WORD) return plain(word);
+    if (word.length < LONG_WORD) return originalBpe(word);
     if (merge === undefined) merge = createLongWordMerger(json);
-    return merge === null ? plain(word) : merge(word);
+    return merge === null ? originalBpe(word) : merge(word);
   };
 }
 

@@ -28,7 +28,7 @@ interface OpenHost {
 
 /** A runtime's connections to all GPU hosts. The set of hosts may change at any time. */
 export class GpuHostConnections {
-  readonly #open = new Map<string, OpenHost>();
+  readonly #openHosts = new Map<string, OpenHost>();
   readonly #options: GpuHostConnectionsOptions;
   readonly #listeners = new Set<() => void>();
   #list: readonly GpuHostConnection[] = [];
@@ -52,19 +52,19 @@ export class GpuHostConnections {
    */
   set(hosts: readonly GpuHostAddress[], nowMs = performance.now()): void {
     if (this.#isClosed) return;
-    const wanted = new Map(hosts.map((host) => [host.name, host]));
-    const gone: OpenHost[] = [];
-    for (const [name, open] of this.#open) {
-      const host = wanted.get(name);
-      open.missingSinceMs = host ? undefined : (open.missingSinceMs ?? nowMs);
-      open.isAwaited = host?.alive !== false;
-      if (this.#isGone(open, host, nowMs)) gone.push(open);
-      else if (open.isAwaited) open.connection.retry();
+    const hostsByName = new Map(hosts.map((host) => [host.name, host]));
+    const goneHosts: OpenHost[] = [];
+    for (const [name, openHost] of this.#openHosts) {
+      const host = hostsByName.get(name);
+      openHost.missingSinceMs = host ? undefined : (openHost.missingSinceMs ?? nowMs);
+      openHost.isAwaited = host?.alive !== false;
+      if (this.#isGone(openHost, host, nowMs)) goneHosts.push(openHost);
+      else if (openHost.isAwaited) openHost.connection.retry();
     }
-    for (const { connection } of gone) this.#open.delete(connection.name);
-    const added = [...wanted.values()].filter(({ name }) => !this.#open.has(name));
-    for (const host of added) this.#add(host);
-    if (gone.length > 0 || added.length > 0) this.#update(gone);
+    for (const { connection } of goneHosts) this.#openHosts.delete(connection.name);
+    const addedHosts = [...hostsByName.values()].filter(({ name }) => !this.#openHosts.has(name));
+    for (const host of addedHosts) this.#add(host);
+    if (goneHosts.length > 0 || addedHosts.length > 0) this.#update(goneHosts);
   }
 
   /**
@@ -74,13 +74,13 @@ export class GpuHostConnections {
    */
   async ready({ deadlineMs = 10_000, othersMs = 10_000 } = {}): Promise<void> {
     if (!(await this.#until(deadlineMs, () => this.#list.some(({ connected }) => connected)))) {
-      const where = [...this.#open.values()].map(({ address }) => address).join(', ');
-      if (where !== '') throw new Error(`no GPU host answered at ${where} within ${deadlineMs} ms`);
+      const addresses = [...this.#openHosts.values()].map(({ address }) => address).join(', ');
+      if (addresses !== '') throw new Error(`no GPU host answered at ${addresses} within ${deadlineMs} ms`);
       throw new Error(`no GPU host was registered within ${deadlineMs} ms: start a machine with the role gpu-host`);
     }
-    const open = this.#open;
+    const openHosts = this.#openHosts;
     await this.#until(othersMs, () =>
-      [...open.values()].every(({ isAwaited, connection }) => connection.connected || !isAwaited),
+      [...openHosts.values()].every(({ isAwaited, connection }) => connection.connected || !isAwaited),
     );
   }
 
@@ -93,17 +93,17 @@ export class GpuHostConnections {
   close(): void {
     this.#isClosed = true;
     this.#listeners.clear();
-    for (const { connection } of this.#open.values()) connection.close();
+    for (const { connection } of this.#openHosts.values()) connection.close();
   }
 
-  async #until(ms: number, holds: () => boolean): Promise<boolean> {
-    if (holds()) return true;
+  async #until(ms: number, isMet: () => boolean): Promise<boolean> {
+    if (isMet()) return true;
     let stop: () => void = () => undefined;
-    const held = new Promise<void>((resolve) => {
-      stop = this.onChange(() => holds() && resolve());
+    const whenMet = new Promise<void>((resolve) => {
+      stop = this.onChange(() => isMet() && resolve());
     });
     try {
-      return await within(ms, held);
+      return await within(ms, whenMet);
     } finally {
       stop();
     }
@@ -118,32 +118,32 @@ export class GpuHostConnections {
     const connection = GpuHostConnection.open(address, {
       ...options,
       onRefused: (why) => {
-        open.isAwaited = false;
+        openHost.isAwaited = false;
         this.#options.onRefused?.(why);
-        this.#changed();
+        this.#notifyListeners();
       },
     });
-    const open: OpenHost = { address, connection, isAwaited: alive, missingSinceMs: undefined };
-    this.#open.set(options.name, open);
-    connection.onReady(() => this.#changed());
+    const openHost: OpenHost = { address, connection, isAwaited: alive, missingSinceMs: undefined };
+    this.#openHosts.set(options.name, openHost);
+    connection.onReady(() => this.#notifyListeners());
     connection.onLost(() => {
-      if (open.missingSinceMs === undefined) return this.#changed();
-      this.#open.delete(options.name);
-      this.#update([open]);
+      if (openHost.missingSinceMs === undefined) return this.#notifyListeners();
+      this.#openHosts.delete(options.name);
+      this.#update([openHost]);
     });
   }
 
   /** Call after hosts were added, or removed from the open ones. */
-  #update(gone: readonly OpenHost[]): void {
-    this.#list = [...this.#open.values()]
+  #update(goneHosts: readonly OpenHost[]): void {
+    this.#list = [...this.#openHosts.values()]
       .map(({ connection }) => connection)
       .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
     // Close them last, so that work that ends with one connection still finds the others.
-    for (const { connection } of gone) connection.close();
-    this.#changed();
+    for (const { connection } of goneHosts) connection.close();
+    this.#notifyListeners();
   }
 
-  #changed(): void {
+  #notifyListeners(): void {
     for (const listener of [...this.#listeners]) listener();
   }
 }

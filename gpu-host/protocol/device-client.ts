@@ -54,9 +54,9 @@ export class DeviceClient {
 
   /** Pages held, by the client's own count. */
   get heldPages(): number {
-    let held = 0;
-    for (const space of this.#spaces.values()) held += space.pages.held;
-    return held;
+    let total = 0;
+    for (const space of this.#spaces.values()) total += space.pages.held;
+    return total;
   }
 
   /** Pages held on one model, by the client's own count. */
@@ -95,14 +95,14 @@ export class DeviceClient {
 
   /** Counter that grows with each call issued on that queue. */
   callsOn(queue: number): number {
-    return this.#queues.get(queue)?.looks ?? 0;
+    return this.#queues.get(queue)?.checkCount ?? 0;
   }
 
   /** Opens a queue of calls on `model`. With an unknown model, every call on the queue fails with `not-found`. */
   createQueue(model: string): number {
     const index = this.#models.findIndex((known) => known.name === model);
-    const { queue, kept } = this.#queues.add(index, model);
-    if (kept) this.#send(queue, { op: 'create-queue', model: index });
+    const { queue, kept: isKept } = this.#queues.add(index, model);
+    if (isKept) this.#send(queue, { op: 'create-queue', model: index });
     return queue;
   }
 
@@ -126,14 +126,14 @@ export class DeviceClient {
     if (encoder < 0)
       return Promise.resolve(err(handlerError('not-found', `the GPU host has no encoder named ${name}`)));
     let call = 0;
-    const done = this.#issuer.ask(0, { op: 'encode', encoder, ...texts }, floatsOf, (id) => {
+    const answer = this.#issuer.ask(0, { op: 'encode', encoder, ...texts }, floatsOf, (id) => {
       call = id;
     });
-    if (call === 0 || !signal) return done;
+    if (call === 0 || !signal) return answer;
     const stop = () => this.#issuer.send(0, { op: 'encode-stop' }, call);
     if (signal.aborted) stop();
     signal.addEventListener('abort', stop);
-    return done.finally(() => signal.removeEventListener('abort', stop));
+    return answer.finally(() => signal.removeEventListener('abort', stop));
   }
 
   closeQueue(queue: number): void {
@@ -144,8 +144,8 @@ export class DeviceClient {
   allocatePages(queue: number, count: number): Outcome<Uint32Array> {
     const space = this.#spaceFor(queue);
     if ('tag' in space) return err(space);
-    const refused = space.pages.refuse(count);
-    if (refused) return err(refused);
+    const refusal = space.pages.refuse(count);
+    if (refusal) return err(refusal);
     const first = takePageAddresses(space, count);
     if (first === undefined) return err(NO_ADDRESSES);
     space.pages.allocate(first, count);
@@ -155,11 +155,11 @@ export class DeviceClient {
 
   freePages(queue: number, pages: List): void {
     const space = this.#spaceFor(queue);
-    const sent = this.#sendParts(queue, pages.length, (from, to) => ({
+    const isSent = this.#sendParts(queue, pages.length, (from, to) => ({
       op: 'free-pages',
       pages: pages.subarray(from, to),
     }));
-    if (sent && !('tag' in space)) space.pages.free(pages);
+    if (isSent && !('tag' in space)) space.pages.free(pages);
   }
 
   allocateEmbeds(queue: number, count: number): Outcome<Uint32Array> {
@@ -183,19 +183,19 @@ export class DeviceClient {
 
   freeEmbeds(queue: number, embeds: List): void {
     const space = this.#spaceFor(queue);
-    const sent = this.#sendParts(queue, embeds.length, (from, to) => ({
+    const isSent = this.#sendParts(queue, embeds.length, (from, to) => ({
       op: 'free-embeds',
       embeds: embeds.subarray(from, to),
     }));
-    if (sent && !('tag' in space)) space.heldEmbeds = Math.max(0, space.heldEmbeds - embeds.length);
+    if (isSent && !('tag' in space)) space.heldEmbeds = Math.max(0, space.heldEmbeds - embeds.length);
   }
 
   sharePages(queue: number, pages: List): Outcome<Uint32Array> {
     const space = this.#spaceFor(queue);
     if ('tag' in space) return err(space);
     if (pages.length > MAX_LIST) return err(TOO_LARGE);
-    const refused = space.pages.refuseShare(pages.length);
-    if (refused) return err(refused);
+    const refusal = space.pages.refuseShare(pages.length);
+    if (refusal) return err(refusal);
     const first = takePageAddresses(space, pages.length);
     if (first === undefined) return err(NO_ADDRESSES);
     space.pages.share(pages, first);
@@ -218,16 +218,16 @@ export class DeviceClient {
     pixels: Promise<Outcome<Uint8Array>>,
   ): Promise<Outcome<undefined>> {
     let call = 0;
-    const done = this.#ask(queue, { op: 'embed-image', positions, embeds }, doneOf, (id) => {
+    const answer = this.#ask(queue, { op: 'embed-image', positions, embeds }, doneOf, (id) => {
       call = id;
     });
-    if (call === 0) return done;
+    if (call === 0) return answer;
     this.#unsentImages++;
-    const sent = pixels.finally(() => {
+    const sentPixels = pixels.finally(() => {
       this.#unsentImages--;
     });
-    sendPixels(this.#issuer, call, sent);
-    return done;
+    sendPixels(this.#issuer, call, sentPixels);
+    return answer;
   }
 
   run(queue: number, request: RunRequest): RunHandle {
@@ -251,8 +251,8 @@ export class DeviceClient {
     const state = this.#queues.get(queue);
     const failure = state?.failure;
     if (state) state.failure = undefined;
-    const done = this.#ask(queue, { op: 'synchronize' }, doneOf);
-    return failure ? done.then((outcome) => (outcome.tag === 'ok' ? err(failure) : outcome)) : done;
+    const answer = this.#ask(queue, { op: 'synchronize' }, doneOf);
+    return failure ? answer.then((outcome) => (outcome.tag === 'ok' ? err(failure) : outcome)) : answer;
   }
 
   importPages(queue: number, name: string): Promise<Outcome<Imported>> {
@@ -299,19 +299,19 @@ export class DeviceClient {
     if ('tag' in space) return Promise.resolve(err(space));
     const first = takePageAddresses(space, MAX_IMPORT_PAGES);
     if (first === undefined) return Promise.resolve(err(NO_ADDRESSES));
-    const read: Answer<Imported> = (result) => {
+    const readImport: Answer<Imported> = (result) => {
       if (result.kind !== 'imported') return undefined;
       const { pages, tokens, nextPosition } = result;
       if (source === undefined) space.pages.allocate(first, pages);
       else space.pages.import(source, first, pages);
       return ok({ pages: addresses(first, pages), tokens, nextPosition });
     };
-    return this.#ask(queue, operation(first), read);
+    return this.#ask(queue, operation(first), readImport);
   }
 
-  #ask<T>(queue: number, operation: Operation, read: Answer<T>, issued?: (id: number) => void): Promise<Outcome<T>> {
+  #ask<T>(queue: number, operation: Operation, read: Answer<T>, onIssued?: (id: number) => void): Promise<Outcome<T>> {
     const refusal = this.#refusal(queue);
-    return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(queue, operation, read, issued);
+    return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(queue, operation, read, onIssued);
   }
 
   /** Sends a call without a result. Returns false when the call was refused. */
@@ -324,14 +324,14 @@ export class DeviceClient {
   }
 
   /** Sends a call about `count` items in parts, which the host takes up one by one. Returns false when there are too many. */
-  #sendParts(queue: number, count: number, part: (from: number, to: number) => Operation): boolean {
+  #sendParts(queue: number, count: number, partOf: (from: number, to: number) => Operation): boolean {
     if (count > MAX_LIST) {
       const state = this.#queues.get(queue);
       if (state) state.failure ??= TOO_LARGE;
       return false;
     }
     for (let from = 0; from === 0 || from < count; from += MAX_ADDRESSES) {
-      if (!this.#send(queue, part(from, Math.min(count, from + MAX_ADDRESSES)))) return false;
+      if (!this.#send(queue, partOf(from, Math.min(count, from + MAX_ADDRESSES)))) return false;
     }
     return true;
   }

@@ -18,9 +18,9 @@ import type { FrameWriter, WordReader } from './words.ts';
 
 /** The form of one field of a call on the wire. Reading checks the form only; handlers check the values. */
 export interface Field<T> {
-  put(writer: FrameWriter, value: T, kept: KeptList): void;
+  put(writer: FrameWriter, value: T, keptList: KeptList): void;
   /** @throws ProtocolFault */
-  read(reader: WordReader, kept: KeptList): T;
+  read(reader: WordReader, keptList: KeptList): T;
   /** The limit that a list in the value, or the list that the value asks for, exceeds; undefined when none does. */
   exceeds?(value: T): number | undefined;
   /** Number of addresses in the value. The host orders calls by their addresses. */
@@ -73,14 +73,14 @@ export const addresses: Field<Uint32Array> = {
 /** The pages that a call reads. They are mostly those of the queue's call before. */
 export const contextPages: Field<Uint32Array> = {
   ...addresses,
-  put: (writer, value, kept) => kept.put(writer, value, true),
-  read: (reader, kept) => kept.read(reader, true),
+  put: (writer, value, keptList) => keptList.put(writer, value, true),
+  read: (reader, keptList) => keptList.read(reader, true),
 };
 /** Pages that are mostly those of the same call's context. */
 export const pagesOfContext: Field<Uint32Array> = {
   ...addresses,
-  put: (writer, value, kept) => kept.put(writer, value, false),
-  read: (reader, kept) => kept.read(reader, false),
+  put: (writer, value, keptList) => keptList.put(writer, value, false),
+  read: (reader, keptList) => keptList.read(reader, false),
 };
 export const pixels: Field<Uint8Array> = {
   put: (writer, value) => writer.putBytes(value),
@@ -105,11 +105,11 @@ export const flag: Field<boolean> = {
 /** A flag, then the value if there is one. */
 function optional<T>(field: Field<T>): Field<T | undefined> {
   return {
-    put: (writer, value, kept) => {
+    put: (writer, value, keptList) => {
       writer.put(value === undefined ? 0 : 1);
-      if (value !== undefined) field.put(writer, value, kept);
+      if (value !== undefined) field.put(writer, value, keptList);
     },
-    read: (reader, kept) => (flag.read(reader, kept) ? field.read(reader, kept) : undefined),
+    read: (reader, keptList) => (flag.read(reader, keptList) ? field.read(reader, keptList) : undefined),
     items: (value) => (value === undefined ? 0 : (field.items?.(value) ?? 0)),
   };
 }
@@ -120,8 +120,8 @@ export const optionalText = optional(text);
 export function record<F extends Fields>(fields: F): Field<ValuesOf<F>> {
   const entries = Object.entries(fields);
   return {
-    put: (writer, value, kept) => putAll(writer, entries, value, kept),
-    read: (reader, kept) => readAll(reader, entries, {}, kept) as ValuesOf<F>,
+    put: (writer, value, keptList) => putAll(writer, entries, value, keptList),
+    read: (reader, keptList) => readAll(reader, entries, {}, keptList) as ValuesOf<F>,
     exceeds: (value) => exceededIn(entries, value),
     addresses: (value) => sumIn('addresses', entries, value),
     items: (value) => sumIn('items', entries, value),
@@ -130,13 +130,18 @@ export function record<F extends Fields>(fields: F): Field<ValuesOf<F>> {
 
 export type Entries = readonly (readonly [name: string, field: Field<unknown>])[];
 
-export function putAll(writer: FrameWriter, entries: Entries, values: object, kept: KeptList): void {
-  for (const [name, field] of entries) field.put(writer, (values as Record<string, unknown>)[name], kept);
+export function putAll(writer: FrameWriter, entries: Entries, values: object, keptList: KeptList): void {
+  for (const [name, field] of entries) field.put(writer, (values as Record<string, unknown>)[name], keptList);
 }
 
 /** Adds the fields that it reads to `values`. */
-export function readAll(reader: WordReader, entries: Entries, values: Record<string, unknown>, kept: KeptList): object {
-  for (const [name, field] of entries) values[name] = field.read(reader, kept);
+export function readAll(
+  reader: WordReader,
+  entries: Entries,
+  values: Record<string, unknown>,
+  keptList: KeptList,
+): object {
+  for (const [name, field] of entries) values[name] = field.read(reader, keptList);
   return values;
 }
 
@@ -159,18 +164,18 @@ export const mask = optional(maskRows);
 const sampler: Field<Sampler> = record({ temperature: f32, topK: u32, topP: f32, minP: f32, seed: u32 });
 
 const output: Field<StepOutput> = {
-  put: (writer, value, kept) => {
+  put: (writer, value, keptList) => {
     writer.put(STEP_OUTPUT[value.tag]);
-    if (value.tag === 'sample') sampler.put(writer, value.val, kept);
+    if (value.tag === 'sample') sampler.put(writer, value.val, keptList);
     else if (value.tag === 'distributions') writer.put(value.val);
   },
-  read: (reader, kept) => {
+  read: (reader, keptList) => {
     const tag = reader.u32();
     switch (tag) {
       case STEP_OUTPUT.none:
         return { tag: 'none' };
       case STEP_OUTPUT.sample:
-        return { tag: 'sample', val: sampler.read(reader, kept) };
+        return { tag: 'sample', val: sampler.read(reader, keptList) };
       case STEP_OUTPUT.distributions:
         return { tag: 'distributions', val: reader.u32() };
       default:
@@ -206,9 +211,9 @@ function choice<Case extends string>(cases: readonly Case[], what: string): Fiel
     put: (writer, value) => writer.put(cases.indexOf(value)),
     read: (reader) => {
       const code = reader.u32();
-      const found = cases[code];
-      if (found === undefined) throw new ProtocolFault('malformed', `unknown ${what} ${code}`);
-      return found;
+      const chosen = cases[code];
+      if (chosen === undefined) throw new ProtocolFault('malformed', `unknown ${what} ${code}`);
+      return chosen;
     },
   };
 }

@@ -22,10 +22,13 @@ export class FrameReader {
   push(chunk: Uint8Array, handle: FrameHandler): void {
     let offset = 0;
     while (offset < chunk.length) {
-      const taken = Math.min(chunk.length - offset, this.#bytes.length - this.#length);
-      this.#bytes.set(taken === chunk.length ? chunk : chunk.subarray(offset, offset + taken), this.#length);
-      this.#length += taken;
-      offset += taken;
+      const copiedBytes = Math.min(chunk.length - offset, this.#bytes.length - this.#length);
+      this.#bytes.set(
+        copiedBytes === chunk.length ? chunk : chunk.subarray(offset, offset + copiedBytes),
+        this.#length,
+      );
+      this.#length += copiedBytes;
+      offset += copiedBytes;
       this.#drain(handle);
     }
   }
@@ -33,12 +36,12 @@ export class FrameReader {
   #drain(handle: FrameHandler): void {
     const available = this.#length >> 2;
     let start = 0;
-    let wanted = 0;
+    let neededWords = 0;
     while (available - start >= FRAME_HEADER_WORDS) {
       const length = this.#words[start] as number;
       const kind = checkHeader(length, this.#words[start + 1] as number, this.version);
       if (available - start < length) {
-        wanted = length;
+        neededWords = length;
         break;
       }
       handle(kind, new WordReader(this.#words, start + FRAME_HEADER_WORDS, start + length), start + length);
@@ -48,14 +51,14 @@ export class FrameReader {
       this.#bytes.copyWithin(0, start * 4, this.#length);
       this.#length -= start * 4;
     }
-    if (wanted * 4 > this.#bytes.length) this.#grow(wanted * 4);
+    if (neededWords * 4 > this.#bytes.length) this.#grow(neededWords * 4);
   }
 
   #grow(bytes: number): void {
-    const next = new Uint8Array(bytes);
-    next.set(this.#bytes.subarray(0, this.#length));
-    this.#bytes = next;
-    this.#words = new Uint32Array(next.buffer);
+    const newBytes = new Uint8Array(bytes);
+    newBytes.set(this.#bytes.subarray(0, this.#length));
+    this.#bytes = newBytes;
+    this.#words = new Uint32Array(newBytes.buffer);
   }
 }
 

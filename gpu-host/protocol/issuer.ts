@@ -38,15 +38,15 @@ export class Issuer implements LinkMember {
   #options: InferletOptions;
   #pending = new Set<number>();
   /** Error of every later call: closed, terminated, lost, flooding. */
-  #dead: HandlerError | undefined;
+  #fatalError: HandlerError | undefined;
   /** Error when there was no link to begin with. */
   #unreachable: HandlerError | undefined;
   #unsentBytes = 0;
   #unsentSince = 0;
-  #issued = 0;
-  #waiting = false;
+  #issuedCalls = 0;
+  #isWaiting = false;
   /** True while the host holds calls of the inferlet. */
-  #held = false;
+  #isHeld = false;
   #closing: Promise<void> | undefined;
   #usage: DeviceUsage = { gpuUs: 0, pageMs: 0, encodedTokens: 0 };
 
@@ -68,7 +68,7 @@ export class Issuer implements LinkMember {
       });
       link.scheduleFlush();
     } else {
-      this.#dead = link.lost;
+      this.#fatalError = link.lost;
       this.#unreachable = link.lost;
     }
   }
@@ -83,12 +83,12 @@ export class Issuer implements LinkMember {
   }
 
   get issued(): number {
-    return this.#issued;
+    return this.#issuedCalls;
   }
 
   /** Error of every later call, as far as it is known without a look at the link. */
   get dead(): HandlerError | undefined {
-    return this.#dead;
+    return this.#fatalError;
   }
 
   /** Error when the host cannot be reached any more: everything that it held for the inferlet is gone. */
@@ -98,7 +98,7 @@ export class Issuer implements LinkMember {
 
   /** Error of a call made now; undefined when the call can be sent. */
   refusal(): HandlerError | undefined {
-    return this.#dead ?? (this.#writable() ? undefined : this.#lostError());
+    return this.#fatalError ?? (this.#writableLink() ? undefined : this.#lostError());
   }
 
   /**
@@ -106,24 +106,24 @@ export class Issuer implements LinkMember {
    * a host of an earlier release does not know is not sent: that host computes to the end what the call would have stopped.
    */
   send(queue: number, operation: Operation, id = 0): HandlerError | undefined {
-    const link = this.#awake();
+    const link = this.#linkForCall();
     if (!link || !knows(link.version, operation)) return undefined;
-    return this.#sent(link, queue, id, operation) ? undefined : TOO_LARGE;
+    return this.#trySend(link, queue, id, operation) ? undefined : TOO_LARGE;
   }
 
   /**
    * Sends a call and resolves to its result, which `read` decodes; a result of another kind becomes an `internal` error.
    *
-   * @param issued called with the id of a call that was sent
+   * @param onIssued called with the id of a call that was sent
    */
-  ask<T>(queue: number, operation: Operation, read: Answer<T>, issued?: (id: number) => void): Promise<Outcome<T>> {
-    const link = this.#awake();
+  ask<T>(queue: number, operation: Operation, read: Answer<T>, onIssued?: (id: number) => void): Promise<Outcome<T>> {
+    const link = this.#linkForCall();
     if (!link) return Promise.resolve(err(this.#lostError()));
     if (!knows(link.version, operation)) return Promise.resolve(err(UNKNOWN));
     const id = link.nextId();
-    if (!this.#sent(link, queue, id, operation)) return Promise.resolve(err(TOO_LARGE));
-    if (this.#dead) return Promise.resolve(err(this.#dead));
-    issued?.(id);
+    if (!this.#trySend(link, queue, id, operation)) return Promise.resolve(err(TOO_LARGE));
+    if (this.#fatalError) return Promise.resolve(err(this.#fatalError));
+    onIssued?.(id);
     return new Promise((resolve) => {
       const call: Pending = {
         settle: (result) => {
@@ -147,12 +147,12 @@ export class Issuer implements LinkMember {
     operation: Operation,
     make: (id: number, over: () => void) => T,
   ): T | HandlerError {
-    const link = this.#awake();
+    const link = this.#linkForCall();
     if (!link) return this.#lostError();
     if (!knows(link.version, operation)) return UNKNOWN;
     const id = link.nextId();
-    if (!this.#sent(link, queue, id, operation)) return TOO_LARGE;
-    if (this.#dead) return this.#dead;
+    if (!this.#trySend(link, queue, id, operation)) return TOO_LARGE;
+    if (this.#fatalError) return this.#fatalError;
     const call = make(id, () => this.#pending.delete(id));
     link.pending.set(id, call);
     this.#pending.add(id);
@@ -160,35 +160,35 @@ export class Issuer implements LinkMember {
   }
 
   setWaiting(waiting: boolean): void {
-    if (waiting === this.#waiting) return;
-    const link = this.#writable();
+    if (waiting === this.#isWaiting) return;
+    const link = this.#writableLink();
     if (link) this.#tellWaiting(link, waiting);
   }
 
   /** Sends the tenant's limit. This is no call of the inferlet, so that a waiting inferlet goes on waiting. */
   setTenantLimit(limit: TenantLimit): void {
-    const link = this.#writable();
+    const link = this.#writableLink();
     if (!link) return;
     this.#put(link, 0, 0, { op: 'set-tenant-limit', tenantPages: limit });
     link.scheduleFlush();
   }
 
   terminated(termination: Termination): void {
-    if (this.#dead) return;
-    this.#dead = handlerError('terminated', termination.cause);
+    if (this.#fatalError) return;
+    this.#fatalError = handlerError('terminated', termination.cause);
     this.#setHeld(false);
-    if (this.#link) this.#failPending(this.#link, this.#dead);
+    if (this.#link) this.#failPending(this.#link, this.#fatalError);
     this.#options.onTerminated?.(termination);
   }
 
   used(usage: DeviceUsage): void {
-    const encoded = usage.encodedTokens - this.#usage.encodedTokens;
+    const newTokens = usage.encodedTokens - this.#usage.encodedTokens;
     this.#usage = usage;
-    if (encoded > 0) this.#options.onEncoded?.(encoded);
+    if (newTokens > 0) this.#options.onEncoded?.(newTokens);
   }
 
   held(isHeld: boolean): void {
-    if (!this.#dead || !isHeld) this.#setHeld(isHeld);
+    if (!this.#fatalError || !isHeld) this.#setHeld(isHeld);
   }
 
   close(): Promise<void> {
@@ -198,8 +198,8 @@ export class Issuer implements LinkMember {
 
   async #close(): Promise<void> {
     const link = this.#link;
-    const alreadyDead = this.#dead;
-    this.#dead ??= handlerError('cancelled', 'the inferlet has ended');
+    const alreadyDead = this.#fatalError;
+    this.#fatalError ??= handlerError('cancelled', 'the inferlet has ended');
     this.#setHeld(false);
     if (!link || link.lost) return;
     this.#failPending(link, alreadyDead ?? handlerError('cancelled', 'the inferlet ended before this call'));
@@ -227,8 +227,8 @@ export class Issuer implements LinkMember {
   }
 
   #setHeld(isHeld: boolean): void {
-    if (isHeld === this.#held) return;
-    this.#held = isHeld;
+    if (isHeld === this.#isHeld) return;
+    this.#isHeld = isHeld;
     this.#options.onHeld?.(isHeld);
   }
 
@@ -245,10 +245,10 @@ export class Issuer implements LinkMember {
     return encodeCall(link.writer, link.pageLists, { inferlet: this.handle, queue, id }, operation);
   }
 
-  #sent(link: Link, queue: number, id: number, operation: Operation): boolean {
+  #trySend(link: Link, queue: number, id: number, operation: Operation): boolean {
     const fits = this.#put(link, queue, id, operation);
     link.scheduleFlush();
-    this.#issued++;
+    this.#issuedCalls++;
     this.#unsentBytes += link.writer.entryWords * 4;
     if (this.#unsentBytes > MAX_UNSENT_BYTES) this.#flood();
     return fits;
@@ -256,7 +256,7 @@ export class Issuer implements LinkMember {
 
   /** Fails all later calls and lets the host release what the inferlet holds. */
   #flood(): void {
-    this.#dead ??= handlerError(
+    this.#fatalError ??= handlerError(
       'limit-exceeded',
       `more than ${MAX_UNSENT_BYTES} bytes of calls were issued without awaiting one`,
     );
@@ -264,27 +264,27 @@ export class Issuer implements LinkMember {
   }
 
   #lostError(): HandlerError {
-    return this.#dead ?? this.#link?.lost ?? UNREACHABLE;
+    return this.#fatalError ?? this.#link?.lost ?? UNREACHABLE;
   }
 
   /** The link for a call. A call ends the inferlet's wait. */
-  #awake(): Link | undefined {
-    const link = this.#writable();
-    if (link && this.#waiting) this.#tellWaiting(link, false);
+  #linkForCall(): Link | undefined {
+    const link = this.#writableLink();
+    if (link && this.#isWaiting) this.#tellWaiting(link, false);
     return link;
   }
 
   #tellWaiting(link: Link, waiting: boolean): void {
-    this.#waiting = waiting;
+    this.#isWaiting = waiting;
     this.#put(link, 0, 0, { op: 'set-waiting', waiting });
     link.scheduleFlush();
   }
 
-  #writable(): Link | undefined {
+  #writableLink(): Link | undefined {
     const link = this.#link;
-    if (this.#dead || !link) return undefined;
+    if (this.#fatalError || !link) return undefined;
     if (link.lost) {
-      this.#dead = link.lost;
+      this.#fatalError = link.lost;
       return undefined;
     }
     if (this.#unsentSince !== link.drains) {

@@ -299,10 +299,10 @@ export function encodeCall(
   writer.put(inferlet);
   writer.put(queue);
   writer.put(id);
-  const kept = lists.of(inferlet, queue);
-  putAll(writer, entries, operation, kept);
+  const keptList = lists.of(inferlet, queue);
+  putAll(writer, entries, operation, keptList);
   const fits = writer.end();
-  if (!fits) kept.forget();
+  if (!fits) keptList.forget();
   return fits;
 }
 
@@ -316,11 +316,11 @@ export function decodeCalls(
   while (!reader.done) {
     const words = reader.enter(end);
     const code = reader.u32();
-    const known = BY_CODE.get(code);
-    if (!known) throw new ProtocolFault('malformed', `unknown operation ${code}`);
-    const header = { op: known.op, inferlet: reader.u32(), queue: reader.u32(), id: reader.u32() };
-    const kept = lists.of(header.inferlet, header.queue);
-    const call = readAll(reader, known.entries, header, kept) as DecodedCall;
+    const entry = BY_CODE.get(code);
+    if (!entry) throw new ProtocolFault('malformed', `unknown operation ${code}`);
+    const header = { op: entry.op, inferlet: reader.u32(), queue: reader.u32(), id: reader.u32() };
+    const keptList = lists.of(header.inferlet, header.queue);
+    const call = readAll(reader, entry.entries, header, keptList) as DecodedCall;
     reader.leave(end);
     handle(call, words * 4);
   }

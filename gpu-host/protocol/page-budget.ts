@@ -11,7 +11,7 @@ export class SharedPages {
   readonly family: string;
   /** Attempt of the root; set before any of the inferlets is opened. */
   epoch = 0;
-  readonly #held = new Map<string, number>();
+  readonly #heldPages = new Map<string, number>();
   readonly #peak = new Map<string, number>();
 
   /** @param maxPages of all inferlets together, per model */
@@ -26,13 +26,13 @@ export class SharedPages {
   }
 
   held(model: string): number {
-    return this.#held.get(model) ?? 0;
+    return this.#heldPages.get(model) ?? 0;
   }
 
   add(model: string, count: number): void {
-    const held = this.held(model) + count;
-    this.#held.set(model, held);
-    if (held > (this.#peak.get(model) ?? 0)) this.#peak.set(model, held);
+    const heldPages = this.held(model) + count;
+    this.#heldPages.set(model, heldPages);
+    if (heldPages > (this.#peak.get(model) ?? 0)) this.#peak.set(model, heldPages);
   }
 }
 
@@ -50,30 +50,30 @@ export class PageBudget {
   #origins = new Map<number, number>();
   /** Number of held addresses of each shared page. */
   #sharers = new Map<number, number>();
-  #live = new Set<number>();
+  #liveAddresses = new Set<number>();
   /** First address of the first import from each source; the least recently imported source comes first. */
   #sources = new Map<string, number>();
-  #shared: SharedPages | undefined;
+  #sharedPages: SharedPages | undefined;
   #model: string;
-  #held = 0;
+  #heldPages = 0;
 
   /** @param shared budget shared with other inferlets, counted under `model` */
   constructor(maxPages: number, poolPages: number, shared?: SharedPages, model = '') {
     this.#maxPages = maxPages;
     this.#poolPages = poolPages;
-    this.#shared = shared;
+    this.#sharedPages = shared;
     this.#model = model;
   }
 
   get held(): number {
-    return this.#held;
+    return this.#heldPages;
   }
 
   /** Drops all held pages. */
   close(): void {
-    this.#count(-this.#held);
-    this.#live.clear();
-    this.#shared = undefined;
+    this.#count(-this.#heldPages);
+    this.#liveAddresses.clear();
+    this.#sharedPages = undefined;
   }
 
   /** Error when `count` more pages cannot be allocated. */
@@ -87,7 +87,7 @@ export class PageBudget {
         `${this.held} pages are held and ${count} more were requested; the invocation's limit is ${this.#maxPages} (manifest: limits.pages)`,
       );
     }
-    const shared = this.#shared;
+    const shared = this.#sharedPages;
     if (shared && shared.held(this.#model) + count > shared.maxPages) {
       return handlerError(
         'limit-exceeded',
@@ -99,18 +99,18 @@ export class PageBudget {
 
   /** Error when `count` more addresses cannot be made for shared pages. */
   refuseShare(count: number): HandlerError | undefined {
-    return this.#live.size + count <= MAX_PAGE_ADDRESSES ? undefined : TOO_MANY_ADDRESSES;
+    return this.#liveAddresses.size + count <= MAX_PAGE_ADDRESSES ? undefined : TOO_MANY_ADDRESSES;
   }
 
   allocate(first: number, count: number): void {
-    for (let i = 0; i < count; i++) this.#live.add(first + i);
+    for (let i = 0; i < count; i++) this.#liveAddresses.add(first + i);
     this.#count(count);
   }
 
   share(pages: Uint32Array, first: number): void {
     for (let i = 0; i < pages.length; i++) {
       const source = pages[i] as number;
-      if (this.#live.has(source)) this.#add(first + i, this.#origins.get(source) ?? source);
+      if (this.#liveAddresses.has(source)) this.#add(first + i, this.#origins.get(source) ?? source);
     }
   }
 
@@ -126,12 +126,12 @@ export class PageBudget {
 
   free(pages: Uint32Array): void {
     for (const page of pages) {
-      if (!this.#live.delete(page)) continue;
+      if (!this.#liveAddresses.delete(page)) continue;
       const origin = this.#origins.get(page) ?? page;
       this.#origins.delete(page);
-      const left = (this.#sharers.get(origin) ?? 1) - 1;
-      if (left > 0) {
-        this.#sharers.set(origin, left);
+      const remaining = (this.#sharers.get(origin) ?? 1) - 1;
+      if (remaining > 0) {
+        this.#sharers.set(origin, remaining);
         continue;
       }
       this.#sharers.delete(origin);
@@ -141,8 +141,8 @@ export class PageBudget {
 
   /** Adds an address of the page that is named `origin`; counts the page if no address has it. */
   #add(address: number, origin: number): void {
-    const holders = this.#sharers.get(origin) ?? (this.#live.has(origin) ? 1 : 0);
-    this.#live.add(address);
+    const holders = this.#sharers.get(origin) ?? (this.#liveAddresses.has(origin) ? 1 : 0);
+    this.#liveAddresses.add(address);
     if (holders === 0) this.#count(1);
     if (address === origin) return;
     this.#origins.set(address, origin);
@@ -150,7 +150,7 @@ export class PageBudget {
   }
 
   #count(change: number): void {
-    this.#held += change;
-    this.#shared?.add(this.#model, change);
+    this.#heldPages += change;
+    this.#sharedPages?.add(this.#model, change);
   }
 }

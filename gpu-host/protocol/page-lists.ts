@@ -19,11 +19,11 @@ export class PageLists {
   /** The list of a queue; an empty one when another queue has used the slot since. */
   of(inferlet: number, queue: number): KeptList {
     const slot = (Math.imul(inferlet, 31) + queue) & (SLOTS - 1);
-    const kept = this.#slots[slot];
-    if (kept?.inferlet === inferlet && kept.queue === queue) return kept;
-    const fresh = new KeptList(inferlet, queue);
-    this.#slots[slot] = fresh;
-    return fresh;
+    const keptList = this.#slots[slot];
+    if (keptList?.inferlet === inferlet && keptList.queue === queue) return keptList;
+    const newList = new KeptList(inferlet, queue);
+    this.#slots[slot] = newList;
+    return newList;
   }
 }
 
@@ -46,32 +46,32 @@ export class KeptList {
 
   /** Writes a list, and keeps it when it is a context. */
   put(writer: FrameWriter, values: Uint32Array, keep: boolean): void {
-    const same = this.#sameAs(values);
-    writer.put(same);
+    const sameCount = this.#commonLength(values);
+    writer.put(sameCount);
     // The limit holds for the whole list.
-    writer.putList(values.subarray(same), MAX_ADDRESSES - same);
-    if (keep && (same < this.#list.length || values.length > same)) this.#list = values.slice(0, MAX_KEPT);
+    writer.putList(values.subarray(sameCount), MAX_ADDRESSES - sameCount);
+    if (keep && (sameCount < this.#list.length || values.length > sameCount)) this.#list = values.slice(0, MAX_KEPT);
   }
 
   /** Reads a list as `put` wrote it. The caller must not change the list. @throws ProtocolFault */
   read(reader: WordReader, keep: boolean): Uint32Array {
-    const same = reader.u32();
-    if (same > this.#list.length)
-      throw new ProtocolFault('malformed', `a list repeats ${same} of ${this.#list.length} addresses`);
-    const rest = reader.list();
-    if (rest.length === 0 && same === this.#list.length) return this.#list;
-    const list = new Uint32Array(same + rest.length);
-    list.set(this.#list.subarray(0, same));
-    list.set(rest, same);
+    const sameCount = reader.u32();
+    if (sameCount > this.#list.length)
+      throw new ProtocolFault('malformed', `a list repeats ${sameCount} of ${this.#list.length} addresses`);
+    const tail = reader.list();
+    if (tail.length === 0 && sameCount === this.#list.length) return this.#list;
+    const list = new Uint32Array(sameCount + tail.length);
+    list.set(this.#list.subarray(0, sameCount));
+    list.set(tail, sameCount);
     if (keep) this.#list = list.length > MAX_KEPT ? list.slice(0, MAX_KEPT) : list;
     return list;
   }
 
-  #sameAs(values: Uint32Array): number {
+  #commonLength(values: Uint32Array): number {
     const list = this.#list;
-    const most = Math.min(list.length, values.length);
-    let same = 0;
-    while (same < most && list[same] === values[same]) same++;
-    return same;
+    const maxSame = Math.min(list.length, values.length);
+    let sameCount = 0;
+    while (sameCount < maxSame && list[sameCount] === values[sameCount]) sameCount++;
+    return sameCount;
   }
 }

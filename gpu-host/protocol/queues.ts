@@ -9,41 +9,41 @@ export interface ClientQueue {
   /** First failure found by the client since the last `synchronize`. */
   failure: HandlerError | undefined;
   /** Counts the calls on the queue, by their checks before sending. */
-  looks: number;
+  checkCount: number;
 }
 
 const MAX_QUEUES = 4096;
 
 /** The queues of one inferlet, by number. A queue past the limit is not kept, and every call on it is refused. */
 export class ClientQueues {
-  readonly #open = new Map<number, ClientQueue>();
-  #last = 0;
+  readonly #openQueues = new Map<number, ClientQueue>();
+  #lastNumber = 0;
 
   /** Adds a queue and returns its number; `model` is negative for an unknown model. */
   add(model: number, name: string): { readonly queue: number; readonly kept: boolean } {
-    const queue = ++this.#last;
-    if (this.#open.size >= MAX_QUEUES) return { queue, kept: false };
+    const queue = ++this.#lastNumber;
+    if (this.#openQueues.size >= MAX_QUEUES) return { queue, kept: false };
     const broken = model < 0 ? handlerError('not-found', `no model named ${name}; ask runtime.models`) : undefined;
-    this.#open.set(queue, { model, broken, failure: undefined, looks: 0 });
+    this.#openQueues.set(queue, { model, broken, failure: undefined, checkCount: 0 });
     return { queue, kept: true };
   }
 
   get(queue: number): ClientQueue | undefined {
-    return this.#open.get(queue);
+    return this.#openQueues.get(queue);
   }
 
   remove(queue: number): void {
-    this.#open.delete(queue);
+    this.#openQueues.delete(queue);
   }
 
   /** Error of a call on the queue, if any. Run before each call, which it counts. */
   refusal(queue: number): HandlerError | undefined {
-    const state = this.#open.get(queue);
+    const state = this.#openQueues.get(queue);
     if (state) {
-      state.looks++;
+      state.checkCount++;
       return state.broken;
     }
-    if (this.#open.size >= MAX_QUEUES)
+    if (this.#openQueues.size >= MAX_QUEUES)
       return handlerError('limit-exceeded', `more than ${MAX_QUEUES} queues are open; close some`);
     return handlerError('not-found', `no queue ${queue}: it was closed or never made`);
   }

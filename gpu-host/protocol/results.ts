@@ -67,10 +67,10 @@ export function encodeRunTokens(
   writer: FrameWriter,
   id: number,
   tokens: Uint32Array | readonly number[],
-  finished: FinishReason | undefined,
+  finishReason: FinishReason | undefined,
 ): boolean {
   begin(writer, id, RESULT.run);
-  writer.put(finished === undefined ? 0 : FINISH_REASONS.indexOf(finished) + 1);
+  writer.put(finishReason === undefined ? 0 : FINISH_REASONS.indexOf(finishReason) + 1);
   writer.putList(tokens);
   return writer.end();
 }

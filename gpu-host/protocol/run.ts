@@ -31,12 +31,12 @@ interface RunWire {
 export class RemoteRun implements RunHandle, Pending {
   #wire: RunWire;
   #tokens: number[] = [];
-  #finished: FinishReason | undefined;
+  #finishReason: FinishReason | undefined;
   #error: HandlerError | undefined;
   #waiter: ((outcome: Outcome<RunChunk>) => void) | undefined;
-  #consumed = 0;
-  #told = 0;
-  #stopped = false;
+  #consumedTokens = 0;
+  #reportedTokens = 0;
+  #isStopped = false;
 
   constructor(wire: RunWire) {
     this.#wire = wire;
@@ -48,21 +48,21 @@ export class RemoteRun implements RunHandle, Pending {
         err(handlerError('invalid-argument', 'the last next of this run has not been answered yet')),
       );
     }
-    const ready = this.#take();
-    if (ready) return Promise.resolve(ready);
+    const outcome = this.#take();
+    if (outcome) return Promise.resolve(outcome);
     return new Promise((resolve) => {
       this.#waiter = resolve;
     });
   }
 
   stop(): void {
-    if (this.#stopped || this.#finished || this.#error) return;
-    this.#stopped = true;
+    if (this.#isStopped || this.#finishReason || this.#error) return;
+    this.#isStopped = true;
     this.#wire.stop();
   }
 
   piped(): void {
-    if (!this.#stopped && !this.#finished && !this.#error) this.#wire.piped();
+    if (!this.#isStopped && !this.#finishReason && !this.#error) this.#wire.piped();
   }
 
   get unread(): number {
@@ -78,13 +78,13 @@ export class RemoteRun implements RunHandle, Pending {
   settle(result: DecodedResult): boolean {
     if (result.kind === 'run') {
       for (const token of result.value.tokens) this.#tokens.push(token);
-      this.#finished = result.value.finished;
+      this.#finishReason = result.value.finished;
     } else if (result.kind === 'error') this.#error = result.error;
     else this.#error = handlerError('internal', `the GPU host answered a run with a result of kind ${result.kind}`);
-    const over = this.#finished !== undefined || this.#error !== undefined;
-    if (over) this.#wire.over();
+    const isOver = this.#finishReason !== undefined || this.#error !== undefined;
+    if (isOver) this.#wire.over();
     this.#wake();
-    return over;
+    return isOver;
   }
 
   fail(error: HandlerError): void {
@@ -95,28 +95,28 @@ export class RemoteRun implements RunHandle, Pending {
 
   #wake(): void {
     if (!this.#waiter) return;
-    const ready = this.#take();
-    if (!ready) return;
+    const outcome = this.#take();
+    if (!outcome) return;
     const resolve = this.#waiter;
     this.#waiter = undefined;
-    resolve(ready);
+    resolve(outcome);
   }
 
   /** Hands out tokens before the error that ended the run; repeats the end on every later call. */
   #take(): Outcome<RunChunk> | undefined {
     if (this.#tokens.length === 0) {
       if (this.#error) return err(this.#error);
-      return this.#finished ? ok({ tokens: new Uint32Array(0), finished: this.#finished }) : undefined;
+      return this.#finishReason ? ok({ tokens: new Uint32Array(0), finished: this.#finishReason }) : undefined;
     }
     const tokens = Uint32Array.from(this.#tokens);
     this.#tokens = [];
-    this.#consumed += tokens.length;
-    const over = this.#finished !== undefined || this.#error !== undefined;
-    if (!over && this.#consumed - this.#told >= RUN_WINDOW_TOKENS / 4) {
-      this.#told = this.#consumed;
-      this.#wire.consumed(this.#consumed);
+    this.#consumedTokens += tokens.length;
+    const isOver = this.#finishReason !== undefined || this.#error !== undefined;
+    if (!isOver && this.#consumedTokens - this.#reportedTokens >= RUN_WINDOW_TOKENS / 4) {
+      this.#reportedTokens = this.#consumedTokens;
+      this.#wire.consumed(this.#consumedTokens);
     }
-    return ok({ tokens, finished: this.#error ? undefined : this.#finished });
+    return ok({ tokens, finished: this.#error ? undefined : this.#finishReason });
   }
 }
 

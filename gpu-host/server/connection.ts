@@ -148,7 +148,7 @@ export class Connection implements ResultSink {
     const written = this.#written;
     this.#written = new Map();
     this.#socket.write(this.writer.take(), () => {
-      for (const [inferlet, bytes] of written) inferlet.taken(bytes);
+      for (const [inferlet, bytes] of written) inferlet.noteTaken(bytes);
     });
   }
 

@@ -14,7 +14,7 @@ export interface ResultSink {
   readonly writer: FrameWriter;
   /** Announces a written entry, to be sent with the next flush. */
   touched(): void;
-  /** Announces `bytes` of results of `inferlet`; `inferlet.taken` is called when the socket has taken them. */
+  /** Announces `bytes` of results of `inferlet`; `inferlet.noteTaken` is called when the socket has taken them. */
   wrote(inferlet: HostedInferlet, bytes: number): void;
   /** Announces that the usage of `inferlet` has changed since its last report. */
   used(inferlet: HostedInferlet): void;
@@ -29,7 +29,7 @@ interface OpenQueue {
 export class HostedInferlet implements ReplyPort, Attempted {
   readonly handle: number;
   readonly queues = new Map<number, OpenQueue>();
-  readonly meter = new Meter(() => this.#used());
+  readonly meter = new Meter(() => this.#noteUsage());
   /** True when the inferlet has given a queue a depth: its calls of encoders are then those of a workflow, too. */
   marksCalls = false;
   #owner: InferletOwner;
@@ -38,17 +38,17 @@ export class HostedInferlet implements ReplyPort, Attempted {
   #spaces = new Map<ModelEngine, ModelSpace>();
   readonly #encoders = new Set<EncoderEngine>();
   /** Spaces with held calls. */
-  readonly #held = new Set<ModelSpace>();
+  readonly #heldSpaces = new Set<ModelSpace>();
   /** True while the inferlet waits for something other than the device. */
-  #waiting = false;
-  #dead: HandlerError | undefined;
+  #isWaiting = false;
+  #fatalError: HandlerError | undefined;
   #unreadBytes = 0;
   #span = '';
   /** True when usage has changed since the last report. */
   #usageChanged = false;
   /** Number of spaces and encoders being released, and callbacks for when all are. */
-  #releasing = 0;
-  #released: (() => void)[] = [];
+  #pendingReleases = 0;
+  #releaseListeners: (() => void)[] = [];
 
   /** @param maxUnreadBytes bytes of results that the peer may leave untaken; beyond that, the host ends the inferlet */
   constructor(handle: number, owner: InferletOwner, results: ResultSink, maxUnreadBytes: number) {
@@ -60,7 +60,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
 
   /** Error of every call: the inferlet broke a limit of the host, or its memory was taken. */
   get dead(): HandlerError | undefined {
-    return this.#dead;
+    return this.#fatalError;
   }
 
   get owner(): InferletOwner {
@@ -106,7 +106,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
   }
 
   /** Call when the socket has taken `bytes` of the results. */
-  taken(bytes: number): void {
+  noteTaken(bytes: number): void {
     this.#unreadBytes -= bytes;
   }
 
@@ -121,15 +121,15 @@ export class HostedInferlet implements ReplyPort, Attempted {
 
   /** An engine took the inferlet's memory: tells the runtime, and gives back the memory on other models too. */
   terminated(space: ModelSpace, termination: Termination): void {
-    for (const [engine, taken] of this.#spaces) if (taken === space) this.#spaces.delete(engine);
+    for (const [engine, modelSpace] of this.#spaces) if (modelSpace === space) this.#spaces.delete(engine);
     this.#terminate(termination);
   }
 
   held(space: ModelSpace, isHeld: boolean): void {
-    const wasHeld = this.#held.size > 0;
-    if (isHeld) this.#held.add(space);
-    else this.#held.delete(space);
-    if (wasHeld === this.#held.size > 0) return;
+    const wasHeld = this.#heldSpaces.size > 0;
+    if (isHeld) this.#heldSpaces.add(space);
+    else this.#heldSpaces.delete(space);
+    if (wasHeld === this.#heldSpaces.size > 0) return;
     encodeHeld(this.writer, this.handle, isHeld);
     this.#results.touched();
   }
@@ -139,8 +139,8 @@ export class HostedInferlet implements ReplyPort, Attempted {
   }
 
   #terminate(termination: Termination): void {
-    if (this.#dead) return;
-    this.#dead = handlerError('terminated', termination.cause);
+    if (this.#fatalError) return;
+    this.#fatalError = handlerError('terminated', termination.cause);
     this.release(() => {});
     this.writeUsage();
     encodeTerminated(this.writer, this.handle, termination);
@@ -152,7 +152,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
     if (!space) {
       space = engine.openSpace(this, this.#owner);
       this.#spaces.set(engine, space);
-      if (this.#waiting) engine.setWaiting(space, true);
+      if (this.#isWaiting) engine.setWaiting(space, true);
     }
     this.queues.set(number, { engine, queue: engine.openQueue(space) });
   }
@@ -168,7 +168,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
   }
 
   setWaiting(waiting: boolean): void {
-    this.#waiting = waiting;
+    this.#isWaiting = waiting;
     for (const [engine, space] of this.#spaces) engine.setWaiting(space, waiting);
   }
 
@@ -198,31 +198,31 @@ export class HostedInferlet implements ReplyPort, Attempted {
   }
 
   /**
-   * Gives back the inferlet's memory on every model. Calls `released` once that and all earlier releases are done. Pending calls are
+   * Gives back the inferlet's memory on every model. Calls `onReleased` once that and all earlier releases are done. Pending calls are
    * answered with `why`, if given.
    */
-  release(released: () => void, why?: HandlerError): void {
+  release(onReleased: () => void, why?: HandlerError): void {
     const spaces = [...this.#spaces];
     const encoders = [...this.#encoders];
     this.#spaces.clear();
     this.#encoders.clear();
     this.queues.clear();
-    this.#releasing += spaces.length + encoders.length;
-    this.#released.push(released);
-    const done = (): void => {
-      this.#releasing--;
+    this.#pendingReleases += spaces.length + encoders.length;
+    this.#releaseListeners.push(onReleased);
+    const noteReleased = (): void => {
+      this.#pendingReleases--;
       this.#tellReleased();
     };
     this.#tellReleased();
-    for (const [engine, space] of spaces) engine.closeSpace(space, done, why);
-    for (const engine of encoders) engine.drop(this, done, why);
+    for (const [engine, space] of spaces) engine.closeSpace(space, noteReleased, why);
+    for (const engine of encoders) engine.drop(this, noteReleased, why);
   }
 
   #tellReleased(): void {
-    if (this.#releasing === 0) for (const tell of this.#released.splice(0)) tell();
+    if (this.#pendingReleases === 0) for (const tell of this.#releaseListeners.splice(0)) tell();
   }
 
-  #used(): void {
+  #noteUsage(): void {
     if (this.#usageChanged) return;
     this.#usageChanged = true;
     this.#results.used(this);
@@ -230,8 +230,8 @@ export class HostedInferlet implements ReplyPort, Attempted {
 
   /** Ends an inferlet that broke a limit; its neighbours go on. */
   #end(why: string): void {
-    if (this.#dead) return;
-    this.#dead = handlerError('limit-exceeded', why);
-    this.release(() => {}, this.#dead);
+    if (this.#fatalError) return;
+    this.#fatalError = handlerError('limit-exceeded', why);
+    this.release(() => {}, this.#fatalError);
   }
 }

@@ -42,9 +42,9 @@ export class BatchTracer {
   }
 
   /** Records a computed batch. */
-  computed(parts: readonly BatchPart[], { startedMs, endedMs, padding }: TracedStep): void {
-    const traced = parts.filter(({ call }) => call.span !== '');
-    if (traced.length === 0) return;
+  recordStep(parts: readonly BatchPart[], { startedMs, endedMs, padding }: TracedStep): void {
+    const tracedParts = parts.filter(({ call }) => call.span !== '');
+    if (tracedParts.length === 0) return;
     const attributes: Attributes = {
       ...this.#attributes,
       'pie.batch.size': parts.length,
@@ -52,23 +52,23 @@ export class BatchTracer {
       'pie.batch.padding': padding,
     };
     const spans: Span[] = [];
-    for (const { call, inputs } of traced) {
+    for (const { call, inputs } of tracedParts) {
       if (inputs > 1) this.#prefills.add(call);
       const name = this.#prefills.has(call) ? 'batch_prefill' : 'batch_decode';
-      const own = { 'pie.call.tokens': inputs, 'pie.call.wait_ms': Math.max(0, startedMs - call.arrivedMs) };
-      const span = this.#start(call, name, startedMs, { ...attributes, ...own });
+      const callAttributes = { 'pie.call.tokens': inputs, 'pie.call.wait_ms': Math.max(0, startedMs - call.arrivedMs) };
+      const span = this.#start(call, name, startedMs, { ...attributes, ...callAttributes });
       if (span) spans.push(span);
     }
     const links = spans.slice(0, MAX_LINKS + 1).map((span) => ({ context: span.spanContext() }));
     for (const span of spans) {
-      const own = span.spanContext();
-      if (spans.length > 1) span.addLinks(links.filter(({ context }) => context !== own).slice(0, MAX_LINKS));
+      const ownContext = span.spanContext();
+      if (spans.length > 1) span.addLinks(links.filter(({ context }) => context !== ownContext).slice(0, MAX_LINKS));
       span.end(endedMs);
     }
   }
 
   /** Records the pick of a token from the call's distribution. */
-  sampled(call: HostCall, startedMs: number, endedMs: number): void {
+  recordSample(call: HostCall, startedMs: number, endedMs: number): void {
     if (call.span === '') return;
     this.#start(call, 'sample', startedMs, this.#attributes)?.end(endedMs);
   }
@@ -79,9 +79,9 @@ export class BatchTracer {
     const spans = this.#spans.get(space) ?? 0;
     if (!parent || spans >= MAX_SPANS) return undefined;
     this.#spans.set(space, spans + 1);
-    const last = spans + 1 === MAX_SPANS ? { 'pie.spans.truncated': true } : {};
+    const truncation = spans + 1 === MAX_SPANS ? { 'pie.spans.truncated': true } : {};
     const context = trace.setSpanContext(ROOT_CONTEXT, parent);
-    return this.#tracer.startSpan(name, { startTime, attributes: { ...attributes, ...last } }, context);
+    return this.#tracer.startSpan(name, { startTime, attributes: { ...attributes, ...truncation } }, context);
   }
 }
 

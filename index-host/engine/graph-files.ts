@@ -18,16 +18,17 @@ export async function publishGraph(file: string): Promise<void> {
   await rename(`${file}.new`, file);
 }
 
-/** Deletes the files of an index's graphs, also incomplete ones, except the one up to the key `kept`. */
-export async function removeGraphs(directory: string, kept?: number): Promise<void> {
+/** Deletes the files of an index's graphs, also incomplete ones, except the one up to the key `keptKey`. */
+export async function removeGraphs(directory: string, keptKey?: number): Promise<void> {
   const files = await readdir(directory).catch(() => []);
-  await Promise.all(others(files, kept).map((file) => rm(path.join(directory, file), { force: true })));
+  await Promise.all(otherGraphFiles(files, keptKey).map((file) => rm(path.join(directory, file), { force: true })));
 }
 
 /** Like {@link removeGraphs}, for an index that opens. */
-export function removeGraphsSync(directory: string, kept?: number): void {
-  for (const file of others(readdirSync(directory), kept)) rmSync(path.join(directory, file), { force: true });
+export function removeGraphsSync(directory: string, keptKey?: number): void {
+  for (const file of otherGraphFiles(readdirSync(directory), keptKey))
+    rmSync(path.join(directory, file), { force: true });
 }
 
-const others = (files: readonly string[], kept: number | undefined): string[] =>
-  files.filter((file) => file.startsWith(PREFIX) && (kept === undefined || file !== graphFile(kept)));
+const otherGraphFiles = (files: readonly string[], keptKey: number | undefined): string[] =>
+  files.filter((file) => file.startsWith(PREFIX) && (keptKey === undefined || file !== graphFile(keptKey)));

@@ -202,9 +202,9 @@ export class Records {
   delete(ids: readonly string[]): Pick<Written, 'removed'> & { readonly taken: number } {
     return this.#transaction(() => {
       const removed: number[] = [];
-      const least = this.#bytes - DELETED_BYTES;
+      const leastBytes = this.#bytes - DELETED_BYTES;
       let taken = 0;
-      for (let id = ids[0]; id !== undefined && this.#bytes > least; id = ids[++taken])
+      for (let id = ids[0]; id !== undefined && this.#bytes > leastBytes; id = ids[++taken])
         removed.push(...this.#delete(id));
       return { removed, taken };
     });
@@ -338,7 +338,7 @@ export class Records {
 
   #transaction<T>(work: () => T): T {
     this.#boundLog();
-    const [before, unsettled] = [this.size, this.#unsettled];
+    const [sizeBefore, unsettled] = [this.size, this.#unsettled];
     this.#db.exec('BEGIN IMMEDIATE');
     try {
       const result = work();
@@ -348,7 +348,7 @@ export class Records {
       return result;
     } catch (error) {
       if (this.#db.isTransaction) this.#db.exec('ROLLBACK');
-      [this.#entries, this.#bytes, this.#unsettled] = [before.entries, before.bytes, unsettled];
+      [this.#entries, this.#bytes, this.#unsettled] = [sizeBefore.entries, sizeBefore.bytes, unsettled];
       throw error;
     }
   }
@@ -445,6 +445,6 @@ function rowOf({ key, id, metadata, vector }: Record<string, unknown>): Row {
 
 function floatsOf(bytes: Uint8Array): Float32Array {
   // A view of floats needs an address that is a multiple of four.
-  const own = bytes.byteOffset % FLOAT_BYTES === 0 ? bytes : bytes.slice();
-  return new Float32Array(own.buffer, own.byteOffset, own.byteLength / FLOAT_BYTES);
+  const alignedBytes = bytes.byteOffset % FLOAT_BYTES === 0 ? bytes : bytes.slice();
+  return new Float32Array(alignedBytes.buffer, alignedBytes.byteOffset, alignedBytes.byteLength / FLOAT_BYTES);
 }

@@ -16,8 +16,8 @@ export function dot(vector: Float32Array, matrix: Float32Array, at: number): num
   let c = 0;
   let d = 0;
   let i = 0;
-  const whole = vector.length & ~3;
-  for (; i < whole; i += 4) {
+  const unrolledLength = vector.length & ~3;
+  for (; i < unrolledLength; i += 4) {
     a += (vector[i] as number) * (matrix[at + i] as number);
     b += (vector[i + 1] as number) * (matrix[at + i + 1] as number);
     c += (vector[i + 2] as number) * (matrix[at + i + 2] as number);
@@ -35,8 +35,8 @@ export function squaredDistance(vector: Float32Array, matrix: Float32Array, at: 
   let a = 0;
   let b = 0;
   let i = 0;
-  const whole = vector.length & ~1;
-  for (; i < whole; i += 2) {
+  const unrolledLength = vector.length & ~1;
+  for (; i < unrolledLength; i += 2) {
     const one = (vector[i] as number) - (matrix[at + i] as number);
     const other = (vector[i + 1] as number) - (matrix[at + i + 1] as number);
     a += one * one;

@@ -15,7 +15,7 @@ export class Tail {
   #norms: Float64Array;
   #keys: number[] = [];
   /** Number of rows, from the first on, that `take` has passed. */
-  #taken = 0;
+  #takenRows = 0;
   /** Rows by key, of entries that exist. */
   readonly #rows = new Map<number, number>();
 
@@ -51,8 +51,8 @@ export class Tail {
 
   /** Removes and returns the oldest vector. */
   take(): { readonly key: number; readonly vector: Float32Array } | null {
-    while (this.#taken < this.#keys.length) {
-      const row = this.#taken++;
+    while (this.#takenRows < this.#keys.length) {
+      const row = this.#takenRows++;
       const key = this.#keys[row] as number;
       if (!this.#rows.delete(key)) continue;
       return { key, vector: this.#matrix.slice(row * this.#dimensions, (row + 1) * this.#dimensions) };
@@ -103,6 +103,6 @@ export class Tail {
       keys.push(key);
     }
     this.#keys = keys;
-    this.#taken = 0;
+    this.#takenRows = 0;
   }
 }

@@ -34,7 +34,7 @@ import { type Counted, chosenWords, wordsOf } from './words.ts';
 const RECORDS = 'records.db';
 
 /**
- * One index: entries in SQLite, the newest vectors in the tail, the older ones in the graph. The graph has every entry up to `#upTo` and keys
+ * One index: entries in SQLite, the newest vectors in the tail, the older ones in the graph. The graph has every entry up to `#graphUpTo` and keys
  * of deleted ones. Methods that may take long are generators, which yield often.
  */
 export class VectorIndex {
@@ -45,8 +45,8 @@ export class VectorIndex {
   readonly #tail: Tail;
   #graph: Graph;
   /** Largest key that the graph has been given. */
-  #upTo = 0;
-  /** False while the graph lacks entries up to `#upTo`, because its file was lost. Queries then compare those entries one by one. */
+  #graphUpTo = 0;
+  /** False while the graph lacks entries up to `#graphUpTo`, because its file was lost. Queries then compare those entries one by one. */
   #isWhole = true;
   #savedUpTo = 0;
   #closed = false;
@@ -154,9 +154,9 @@ export class VectorIndex {
     this.#checkOpen();
     const isHybrid = vector !== null && text !== null;
     const depth = isHybrid ? Math.max(LEAST_FUSED, FUSED_RANKS * limit) : limit;
-    const near = vector === null ? null : yield* this.#nearest(vector, filter, depth);
+    const nearest = vector === null ? null : yield* this.#nearest(vector, filter, depth);
     const worded = text === null ? null : yield* this.#worded(text, filter, depth);
-    const ranked = near && worded ? fuse([near, worded]) : (near ?? worded ?? []);
+    const ranked = nearest && worded ? fuse([nearest, worded]) : (nearest ?? worded ?? []);
     const found: Match[] = [];
     let bytes = 0;
     for (const { key, score } of ranked) {
@@ -190,14 +190,14 @@ export class VectorIndex {
   *rebuild(): Pieces<void> {
     this.#checkOpen();
     const graph = this.#newGraph(scaleFor(yield* longestOf(this.#records)));
-    for (let last = 0; ; ) {
-      const rows = this.#records.after(last, ROWS_AT_ONCE).filter(({ key }) => key <= this.#upTo);
+    for (let lastKey = 0; ; ) {
+      const rows = this.#records.after(lastKey, ROWS_AT_ONCE).filter(({ key }) => key <= this.#graphUpTo);
       if (rows.length === 0) break;
       for (const { key, vector } of rows) {
         // A longer vector came meanwhile and needs another scale: give up. `needsRebuild` still holds.
         if (!graph.fits(vector)) return;
         graph.add(key, vector);
-        last = key;
+        lastKey = key;
         yield;
         this.#checkOpen();
       }
@@ -208,7 +208,7 @@ export class VectorIndex {
   }
 
   get needsSave(): boolean {
-    return this.#isWhole && this.#upTo - this.#savedUpTo > Math.max(SAVED_LEAST, SAVED_PART * this.#graph.size);
+    return this.#isWhole && this.#graphUpTo - this.#savedUpTo > Math.max(SAVED_LEAST, SAVED_PART * this.#graph.size);
   }
 
   /**
@@ -245,7 +245,7 @@ export class VectorIndex {
 
   /** Writes the graph; returns its last key and its scale, 'empty' when it needs no file, or null when there is nothing to write. */
   #write(): { readonly upTo: number; readonly scale: number } | 'empty' | null {
-    const upTo = this.#upTo;
+    const upTo = this.#graphUpTo;
     if (!this.#isWhole || this.#closed || upTo === this.#savedUpTo) return null;
     if (this.#graph.size === 0) {
       // No entry up to this key is left: an index that opens without a graph finds all entries in its tail.
@@ -281,17 +281,17 @@ export class VectorIndex {
     removeGraphsSync(this.#directory, saved?.key);
     if (saved) {
       if (this.#loadGraph(saved)) {
-        [this.#upTo, this.#savedUpTo] = [saved.key, saved.key];
+        [this.#graphUpTo, this.#savedUpTo] = [saved.key, saved.key];
       } else {
-        this.#upTo = this.#records.lastKey();
+        this.#graphUpTo = this.#records.lastKey();
         this.#isWhole = false;
       }
     }
-    for (let last = this.#upTo; ; yield) {
-      const rows = this.#records.after(last, ROWS_AT_ONCE);
+    for (let lastKey = this.#graphUpTo; ; yield) {
+      const rows = this.#records.after(lastKey, ROWS_AT_ONCE);
       for (const { key, vector } of rows) this.#tail.push(key, vector);
       if (rows.length < ROWS_AT_ONCE) break;
-      last = rows.at(-1)?.key ?? last;
+      lastKey = rows.at(-1)?.key ?? lastKey;
     }
   }
 
@@ -313,20 +313,20 @@ export class VectorIndex {
     const oldest = this.#tail.take();
     if (!oldest) return;
     if (this.#graph.size === 0) this.#graph = this.#newGraph(scaleFor(norm(oldest.vector)));
-    this.#upTo = oldest.key;
+    this.#graphUpTo = oldest.key;
     if (this.#graph.fits(oldest.vector)) this.#graph.add(oldest.key, oldest.vector);
     // The graph was scaled to far shorter vectors, and is due to be made again.
     else this.#isWhole = false;
   }
 
   *#nearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
-    const few = this.#fewKeys(filter);
-    if (few) return yield* this.#compared(vector, few, filter, limit);
+    const fewKeys = this.#fewKeys(filter);
+    if (fewKeys) return yield* this.#compared(vector, fewKeys, filter, limit);
     const inTail = yield* this.#tailNearest(vector, filter, limit);
     const older = this.#isWhole ? yield* this.#graphNearest(vector, filter, limit) : null;
-    const rest = older ?? (yield* this.#allNearest(vector, filter, limit));
+    const outsideTail = older ?? (yield* this.#allNearest(vector, filter, limit));
     // The tail may have given an entry to the graph between two pieces.
-    const merged = new Map([...inTail, ...rest].map((ranked) => [ranked.key, ranked]));
+    const merged = new Map([...inTail, ...outsideTail].map((ranked) => [ranked.key, ranked]));
     return [...merged.values()].sort(byScore).slice(0, limit);
   }
 
@@ -364,27 +364,27 @@ export class VectorIndex {
   /** The first `limit` entries of a ranking that pass the filter. */
   *#filtered(ranked: Iterable<Ranked>, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
     const found: Ranked[] = [];
-    let seen = 0;
-    for (const one of ranked) {
-      const row = this.#records.row(one.key);
-      if (row && matches(filter, row.metadata)) found.push(one);
+    let checkedCount = 0;
+    for (const candidate of ranked) {
+      const row = this.#records.row(candidate.key);
+      if (row && matches(filter, row.metadata)) found.push(candidate);
       if (found.length === limit) break;
-      if (++seen % ROWS_AT_ONCE === 0) yield* this.#pause();
+      if (++checkedCount % ROWS_AT_ONCE === 0) yield* this.#pause();
     }
     return found;
   }
 
   /** Matches from the graph; null when a filter, or deleted entries, leave too few of those near the vector. */
   *#graphNearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[] | null> {
-    const seen = new Set<number>();
+    const seenKeys = new Set<number>();
     const found: Ranked[] = [];
     for (let width = Math.max(LEAST_CANDIDATES, CANDIDATES * limit); ; width *= 4) {
       for (const key of this.#graph.near(vector, width)) {
-        if (seen.has(key)) continue;
-        seen.add(key);
-        const own = filter.length === 0 ? this.#records.vector(key) : this.#filteredVector(key, filter);
-        if (own) found.push({ key, score: similarity(this.shape.metric, vector, own) });
-        if (seen.size % ROWS_AT_ONCE === 0) yield* this.#pause();
+        if (seenKeys.has(key)) continue;
+        seenKeys.add(key);
+        const entryVector = filter.length === 0 ? this.#records.vector(key) : this.#filteredVector(key, filter);
+        if (entryVector) found.push({ key, score: similarity(this.shape.metric, vector, entryVector) });
+        if (seenKeys.size % ROWS_AT_ONCE === 0) yield* this.#pause();
       }
       if (found.length >= limit || width >= this.#graph.size) return found.sort(byScore).slice(0, limit);
       if (width >= this.#sizes.width) return null;
@@ -398,42 +398,42 @@ export class VectorIndex {
 
   /** Compares all entries that the tail does not have. */
   *#allNearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
-    const upTo = this.#upTo;
+    const upTo = this.#graphUpTo;
     let found: Ranked[] = [];
-    for (let last = 0; ; ) {
-      const rows = this.#records.after(last, ROWS_AT_ONCE);
+    for (let lastKey = 0; ; ) {
+      const rows = this.#records.after(lastKey, ROWS_AT_ONCE);
       for (const row of rows) {
         if (row.key <= upTo && matches(filter, row.metadata)) found.push(this.#ranked(vector, row));
       }
       if (found.length > 4 * limit + ROWS_AT_ONCE) found = found.sort(byScore).slice(0, limit);
-      last = rows.at(-1)?.key ?? upTo;
-      if (rows.length < ROWS_AT_ONCE || last >= upTo) return found.sort(byScore).slice(0, limit);
+      lastKey = rows.at(-1)?.key ?? upTo;
+      if (rows.length < ROWS_AT_ONCE || lastKey >= upTo) return found.sort(byScore).slice(0, limit);
       yield* this.#pause();
     }
   }
 
   *#worded(text: string, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
     const counted: Counted[] = [];
-    const most = this.#sizes.worded;
+    const maxWorded = this.#sizes.worded;
     for (const word of wordsOf(text)) {
-      counted.push({ word, entries: this.#records.countWord(word, most + 1) });
+      counted.push({ word, entries: this.#records.countWord(word, maxWorded + 1) });
       yield* this.#pause();
     }
-    const words = chosenWords(counted, most);
+    const words = chosenWords(counted, maxWorded);
     const [first] = words;
     if (first === undefined) return [];
-    // When the only word is in more than `most` entries, rank the newest ones.
-    const after = words.length === 1 ? this.#records.keyWithWord(first, most) : 0;
+    // When the only word is in more than `maxWorded` entries, rank the newest ones.
+    const afterKey = words.length === 1 ? this.#records.keyWithWord(first, maxWorded) : 0;
     const ranked: Ranked[] = [];
-    for (const one of this.#records.withWords(words.join(' OR '), after)) {
-      ranked.push(one);
+    for (const match of this.#records.withWords(words.join(' OR '), afterKey)) {
+      ranked.push(match);
       if (ranked.length % WORDED_AT_ONCE === 0) yield* this.#pause();
     }
     return yield* this.#filtered(ranked.sort(byScore), filter, limit);
   }
 
-  #ranked(vector: Float32Array, { key, vector: own }: Row): Ranked {
-    return { key, score: similarity(this.shape.metric, vector, own) };
+  #ranked(vector: Float32Array, { key, vector: entryVector }: Row): Ranked {
+    return { key, score: similarity(this.shape.metric, vector, entryVector) };
   }
 
   *#pause(): Pieces<void> {

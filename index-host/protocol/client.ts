@@ -32,7 +32,7 @@ export class IndexClient {
   readonly #pending = new Map<number, Pending>();
   #socket: Promise<Socket> | null = null;
   #closed = false;
-  #last = 0;
+  #lastId = 0;
 
   constructor(path: string, tenant: string) {
     this.#path = path;
@@ -107,21 +107,21 @@ export class IndexClient {
     if ('name' in request && request.name.length > MAX_NAME) {
       throw new IndexError('invalid-argument', `the name has more than ${MAX_NAME} characters`);
     }
-    const from = performance.now();
+    const startedMs = performance.now();
     // Copy the vectors now: the caller may reuse their memory before the connection is open.
-    const own = floats?.slice();
+    const copiedFloats = floats?.slice();
     this.#socket ??= this.#connect();
     const socket = await this.#socket;
     if (signal.aborted) throw IndexError.from(signal.reason);
     if (socket.destroyed) throw LOST();
-    const left = Math.max(0, deadlineMs - (performance.now() - from));
-    const id = (this.#last + 1) % 2 ** 32;
-    const frame = encodeFrame(FRAME.request, id, { deadlineMs: left, request }, own);
+    const remainingMs = Math.max(0, deadlineMs - (performance.now() - startedMs));
+    const id = (this.#lastId + 1) % 2 ** 32;
+    const frame = encodeFrame(FRAME.request, id, { deadlineMs: remainingMs, request }, copiedFloats);
     if (frame.length > MAX_FRAME_BYTES) {
       const text = `the call has ${frame.length} bytes as JSON, and at most ${MAX_FRAME_BYTES} are allowed; a control character takes six bytes`;
       throw new IndexError('invalid-argument', text);
     }
-    this.#last = id;
+    this.#lastId = id;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const withdraw = (reason: unknown) => {
       if (this.#pending.delete(id)) socket.write(encodeFrame(FRAME.cancel, id, null));
@@ -129,7 +129,7 @@ export class IndexClient {
     };
     const onAbort = () => withdraw(signal.reason);
     signal.addEventListener('abort', onAbort, { once: true });
-    const timer = setTimeout(() => withdraw(SILENT()), left + LATE_ANSWER_MS);
+    const timer = setTimeout(() => withdraw(SILENT()), remainingMs + LATE_ANSWER_MS);
     this.#pending.set(id, { resolve, reject });
     socket.write(frame);
     try {
@@ -163,7 +163,7 @@ export class IndexClient {
     const reader = new FrameReader();
     socket.on('data', (chunk: Buffer) => {
       try {
-        for (const { id, json } of reader.take(chunk)) this.#answered(id, json);
+        for (const { id, json } of reader.take(chunk)) this.#onAnswer(id, json);
       } catch (cause) {
         socket.destroy(cause instanceof Error ? cause : undefined);
       }
@@ -176,7 +176,7 @@ export class IndexClient {
     });
   }
 
-  #answered(id: number, json: unknown): void {
+  #onAnswer(id: number, json: unknown): void {
     const answer = answerSchema.parse(json);
     const pending = this.#pending.get(id);
     // The answer to a withdrawn call has no reader.

@@ -91,11 +91,11 @@ export class Catalog {
 
   /** Reads which indexes a tenant has, and again those that could not be read. Call it before the other methods. */
   async load(tenant: string, signal: AbortSignal): Promise<void> {
-    const known = this.#stats.get(tenant);
-    if (known && ![...known.values()].some(({ isUnread }) => isUnread)) return;
+    const knownStats = this.#stats.get(tenant);
+    if (knownStats && ![...knownStats.values()].some(({ isUnread }) => isUnread)) return;
     let loading = this.#loading.get(tenant);
     if (!loading) {
-      const read = known ? this.#readAgain(tenant, known) : this.#read(tenant);
+      const read = knownStats ? this.#readAgain(tenant, knownStats) : this.#read(tenant);
       loading = this.#turns.run(tenant, read).finally(() => this.#loading.delete(tenant));
       this.#loading.set(tenant, loading);
     }
@@ -109,16 +109,16 @@ export class Catalog {
 
   /** Makes an index, or finds the tenant's index of that name. @throws IndexError `invalid-argument` when that index has another shape */
   create(tenant: string, shape: Shape): IndexStats {
-    const known = this.list(tenant);
-    const existing = known.find(({ name }) => name === shape.name);
+    const tenantIndexes = this.list(tenant);
+    const existing = tenantIndexes.find(({ name }) => name === shape.name);
     if (existing) {
       refuseBroken(existing);
       if (existing.dimensions === shape.dimensions && existing.metric === shape.metric) return existing;
       const text = `the index "${shape.name}" has ${existing.dimensions} dimensions and the metric ${existing.metric}; drop it first, or use another name`;
       throw new IndexError('invalid-argument', text);
     }
-    if (known.length >= this.#limits.indexes) {
-      const text = `the tenant has ${known.length} indexes, and at most ${this.#limits.indexes} are allowed; drop one first`;
+    if (tenantIndexes.length >= this.#limits.indexes) {
+      const text = `the tenant has ${tenantIndexes.length} indexes, and at most ${this.#limits.indexes} are allowed; drop one first`;
       throw new IndexError('limit-exceeded', text);
     }
     const directory = this.#path(tenant, shape.name);
@@ -128,14 +128,14 @@ export class Catalog {
     const index = VectorIndex.create(directory, shape);
     const { stats } = index;
     index.close();
-    this.#known(tenant).set(shape.name, stats);
+    this.#knownStats(tenant).set(shape.name, stats);
     return stats;
   }
 
   /** Sizes of the tenant's indexes, by name. */
   list(tenant: string): IndexStats[] {
     const folder = this.#tenantPath(tenant);
-    const current = [...this.#known(tenant)].map(
+    const current = [...this.#knownStats(tenant)].map(
       ([name, stats]) => this.#opened.get(path.join(folder, name))?.index.stats ?? stats,
     );
     return current.sort((a, b) => (a.name < b.name ? -1 : 1));
@@ -148,19 +148,19 @@ export class Catalog {
   }
 
   stats(tenant: string, name: string): IndexStats {
-    const known = this.#known(tenant).get(name);
-    const stats = known && (this.#opened.get(this.#path(tenant, name))?.index.stats ?? known);
+    const lastStats = this.#knownStats(tenant).get(name);
+    const stats = lastStats && (this.#opened.get(this.#path(tenant, name))?.index.stats ?? lastStats);
     if (!stats) throw notFound(name);
     return stats;
   }
 
   /** The room that the tenant's other indexes leave to this one. */
   room(tenant: string, name: string, maxBytes = Number.POSITIVE_INFINITY): Size {
-    const others = this.list(tenant).filter((stats) => stats.name !== name);
+    const otherIndexes = this.list(tenant).filter((stats) => stats.name !== name);
     const { room } = this.#limits;
     return {
-      entries: room.entries - others.reduce((sum, { entries }) => sum + entries, 0),
-      bytes: Math.min(room.bytes, maxBytes) - others.reduce((sum, { bytes }) => sum + bytes, 0),
+      entries: room.entries - otherIndexes.reduce((sum, { entries }) => sum + entries, 0),
+      bytes: Math.min(room.bytes, maxBytes) - otherIndexes.reduce((sum, { bytes }) => sum + bytes, 0),
     };
   }
 
@@ -198,14 +198,14 @@ export class Catalog {
   /** Deletes an index; returns false when there is none. Calls that use it end with `not-found`. */
   async drop(tenant: string, name: string, signal: AbortSignal): Promise<boolean> {
     const directory = this.#path(tenant, name);
-    const dropped = path.join(path.dirname(directory), `${DROPPED}${randomUUID()}`);
+    const droppedPath = path.join(path.dirname(directory), `${DROPPED}${randomUUID()}`);
     const remove = (): boolean | null => {
       const opened = this.#opened.get(directory);
       if (!opened && this.#open.has(directory)) return null;
       opened?.index.close();
       this.#forget(directory);
-      if (!this.#known(tenant).delete(name)) return false;
-      renameSync(directory, dropped);
+      if (!this.#knownStats(tenant).delete(name)) return false;
+      renameSync(directory, droppedPath);
       return true;
     };
     for (;;) {
@@ -214,20 +214,20 @@ export class Catalog {
       const isRemoved = await this.turn(tenant, remove, signal);
       // Another call opens the index at this moment: wait for it and try again.
       if (isRemoved === null) continue;
-      if (isRemoved) await rm(dropped, { recursive: true, force: true });
+      if (isRemoved) await rm(droppedPath, { recursive: true, force: true });
       return isRemoved;
     }
   }
 
   /** Saves what the open indexes have not saved, and closes them. */
   async close(): Promise<void> {
-    const closed = [...this.#opened.values()].map(async (opened) => {
+    const closing = [...this.#opened.values()].map(async (opened) => {
       // Two saves at once would write and rename the same file.
       while (opened.maintenance) await opened.maintenance;
       await opened.index.save().catch(this.#onError);
       opened.index.close();
     });
-    await Promise.all(closed);
+    await Promise.all(closing);
     this.#open.clear();
     this.#opened.clear();
   }
@@ -280,14 +280,14 @@ export class Catalog {
   }
 
   /**
-   * Closes idle indexes except `kept` while too many are open, or would be open with `more`. Takes indexes of the tenant with the most memory
-   * first, and of these the least recently used one.
+   * Closes idle indexes except `keptIndex` while too many are open, or would be open with `extraCount` more. Takes indexes of the tenant with the
+   * most memory first, and of these the least recently used one.
    */
-  #closeIdle(more: number, kept: OpenIndex | null): void {
+  #closeIdle(extraCount: number, keptIndex: OpenIndex | null): void {
     const { open, openBytes } = this.#limits;
-    while (this.#open.size + more > open || this.#memoryBytes + more * OPEN_INDEX_BYTES > openBytes) {
+    while (this.#open.size + extraCount > open || this.#memoryBytes + extraCount * OPEN_INDEX_BYTES > openBytes) {
       const idle = [...this.#opened].filter(
-        ([, opened]) => opened.users === 0 && !opened.maintenance && opened !== kept,
+        ([, opened]) => opened.users === 0 && !opened.maintenance && opened !== keptIndex,
       );
       const victim = leastNeeded(idle, [...this.#open.keys()]);
       if (!victim) return;
@@ -300,8 +300,8 @@ export class Catalog {
   }
 
   get #memoryBytes(): number {
-    const own = this.#open.size * OPEN_INDEX_BYTES;
-    return [...this.#opened.values()].reduce((sum, { index }) => sum + index.memoryBytes, own);
+    const baseBytes = this.#open.size * OPEN_INDEX_BYTES;
+    return [...this.#opened.values()].reduce((sum, { index }) => sum + index.memoryBytes, baseBytes);
   }
 
   /** Starts the maintenance that is due after a call, which may have made the index larger. */
@@ -342,10 +342,10 @@ export class Catalog {
     this.#opened.delete(directory);
   }
 
-  #known(tenant: string): Map<string, IndexStats> {
-    const known = this.#stats.get(tenant);
-    if (!known) throw new Error('`load` was not called for the tenant');
-    return known;
+  #knownStats(tenant: string): Map<string, IndexStats> {
+    const knownStats = this.#stats.get(tenant);
+    if (!knownStats) throw new Error('`load` was not called for the tenant');
+    return knownStats;
   }
 
   *#read(tenant: string): Pieces<void> {
@@ -362,13 +362,13 @@ export class Catalog {
     this.#stats.set(tenant, found);
   }
 
-  *#readAgain(tenant: string, known: Map<string, IndexStats>): Pieces<void> {
-    for (const [name, { isUnread }] of known) {
+  *#readAgain(tenant: string, knownStats: Map<string, IndexStats>): Pieces<void> {
+    for (const [name, { isUnread }] of knownStats) {
       if (!isUnread) continue;
       // The first failure is in the log; a call that repeats it must not fill the log.
       const stats = statsIn(this.#tenantPath(tenant), name, () => undefined);
-      if (stats) known.set(name, stats);
-      else known.delete(name);
+      if (stats) knownStats.set(name, stats);
+      else knownStats.delete(name);
       yield;
     }
   }
@@ -391,9 +391,9 @@ function leastNeeded(
   for (const [, { tenant, index }] of idle) {
     bytes.set(tenant, (bytes.get(tenant) ?? 0) + OPEN_INDEX_BYTES + index.memoryBytes);
   }
-  const [most] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? [];
-  const own = idle.filter(([, { tenant }]) => tenant === most);
-  return own.sort(([a], [b]) => byUse.indexOf(a) - byUse.indexOf(b))[0] ?? null;
+  const [largestTenant] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? [];
+  const ofLargestTenant = idle.filter(([, { tenant }]) => tenant === largestTenant);
+  return ofLargestTenant.sort(([a], [b]) => byUse.indexOf(a) - byUse.indexOf(b))[0] ?? null;
 }
 
 /** The size of an index that is not open; null when there is none. */

@@ -63,32 +63,32 @@ export class Turns {
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
-      if (this.#turn()) this.#schedule();
+      if (this.#serveTurn()) this.#schedule();
     });
   }
 
   /** Serves one job for one turn; returns false when there was none. */
-  #turn(): boolean {
-    const line = this.#next();
+  #serveTurn(): boolean {
+    const line = this.#nextLine();
     const job = line?.jobs.shift();
     if (!line || !job) return false;
-    const from = this.#now();
+    const turnStartMs = this.#now();
     let goesOn = job.step();
     // The clock is read after each piece; most pieces are shorter than a turn.
-    while (goesOn && this.#now() - from < TURN_MS) goesOn = job.step();
+    while (goesOn && this.#now() - turnStartMs < TURN_MS) goesOn = job.step();
     this.#virtualMs = line.startMs;
-    line.startMs += this.#now() - from;
+    line.startMs += this.#now() - turnStartMs;
     if (goesOn) line.jobs.push(job);
     return true;
   }
 
-  #next(): Line | null {
-    let next: Line | null = null;
+  #nextLine(): Line | null {
+    let earliest: Line | null = null;
     for (const [tenant, line] of this.#lines) {
       if (line.jobs.length > 0) {
-        if (next === null || line.startMs < next.startMs) next = line;
+        if (earliest === null || line.startMs < earliest.startMs) earliest = line;
       } else if (line.startMs <= this.#virtualMs) this.#lines.delete(tenant);
     }
-    return next;
+    return earliest;
   }
 }

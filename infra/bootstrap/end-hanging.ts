@@ -11,8 +11,10 @@ const file = process.argv[1] ?? '';
 if (isMainThread && /\.test\.[cm]?[jt]s$/.test(file)) {
   after(() => {
     setTimeout(() => {
-      const held = process.getActiveResourcesInfo().join(', ');
-      console.error(`${file}: all tests ended ${GRACE_MS / 1000} s ago, but its process did not. It holds ${held}.`);
+      const activeResources = process.getActiveResourcesInfo().join(', ');
+      console.error(
+        `${file}: all tests ended ${GRACE_MS / 1000} s ago, but its process did not. It holds ${activeResources}.`,
+      );
       process.exit(1);
     }, GRACE_MS).unref();
   });

@@ -26,7 +26,7 @@ export function writePeers(config: Pick<Config, 'runDirectory'>, peers: Peers): 
 
 /** The accepted certificates over time. Pure: the caller passes the registry's entries and the time. */
 export class PeerList {
-  readonly #seen = new Map<string, { readonly machine: string; readonly seenMs: number }>();
+  readonly #lastSeen = new Map<string, { readonly machine: string; readonly seenMs: number }>();
   readonly #keptMs: number;
   readonly #readEveryMs: number;
   /** Time of the last read, and the time that has counted by then. */
@@ -51,12 +51,12 @@ export class PeerList {
     this.#countedMs += Math.min(nowMs - this.#readMs, this.#readEveryMs);
     this.#readMs = nowMs;
     const seenMs = this.#countedMs;
-    for (const [fingerprint, machine] of registered) this.#seen.set(fingerprint, { machine, seenMs });
-    for (const [fingerprint, last] of this.#seen)
-      if (seenMs - last.seenMs >= this.#keptMs) this.#seen.delete(fingerprint);
-    for (const fingerprint of removed) this.#seen.delete(fingerprint);
+    for (const [fingerprint, machine] of registered) this.#lastSeen.set(fingerprint, { machine, seenMs });
+    for (const [fingerprint, lastSeen] of this.#lastSeen)
+      if (seenMs - lastSeen.seenMs >= this.#keptMs) this.#lastSeen.delete(fingerprint);
+    for (const fingerprint of removed) this.#lastSeen.delete(fingerprint);
     return Object.fromEntries(
-      [...this.#seen].map(([fingerprint, { machine }]) => [fingerprint, machine] as const).sort(),
+      [...this.#lastSeen].map(([fingerprint, { machine }]) => [fingerprint, machine] as const).sort(),
     );
   }
 }

@@ -14,22 +14,22 @@ const MAX_LINES = 1000;
  * Undefined when the machine has no certificate, because no supervisor started it.
  */
 export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) {
-  const own = readCertificate(config.home);
-  if (!own) return undefined;
+  const credentials = readCertificate(config.home);
+  if (!credentials) return undefined;
   const listeners = new Set<() => void>();
-  const said = new Map<string, number>();
+  const lastSaidMs = new Map<string, number>();
   const say = (line: string): void => {
     const nowMs = performance.now();
-    if (nowMs - (said.get(line) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
-    if (said.size >= MAX_LINES) said.clear();
-    said.set(line, nowMs);
+    if (nowMs - (lastSaidMs.get(line) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
+    if (lastSaidMs.size >= MAX_LINES) lastSaidMs.clear();
+    lastSaidMs.set(line, nowMs);
     console.error(line);
   };
   let peers = readPeers(config);
   const read = () => {
-    const now = readPeers(config);
-    if (JSON.stringify(now) === JSON.stringify(peers)) return;
-    peers = now;
+    const newPeers = readPeers(config);
+    if (JSON.stringify(newPeers) === JSON.stringify(peers)) return;
+    peers = newPeers;
     for (const listener of [...listeners]) listener();
   };
   setInterval(() => {
@@ -40,8 +40,8 @@ export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) 
     }
   }, READ_EVERY_MS).unref();
   return {
-    key: own.key,
-    certificate: own.certificate,
+    key: credentials.key,
+    certificate: credentials.certificate,
     machineOf: (fingerprint: string): string | undefined => peers[fingerprint],
     onChange: (listener: () => void) => {
       listeners.add(listener);

@@ -40,20 +40,20 @@ export interface JavaScript {
  */
 export function toJavaScript(file: string, source: string): JavaScript {
   const files = new Set<string>();
-  const refer = (target: string, written: string): string => {
-    if (!/\.[jt]s$/.test(target)) return written;
+  const refer = (target: string, specifier: string): string => {
+    if (!/\.[jt]s$/.test(target)) return specifier;
     files.add(target);
-    return staysTypeScript(target) ? written : written.replace(/\.ts$/, '.js');
+    return staysTypeScript(target) ? specifier : specifier.replace(/\.ts$/, '.js');
   };
-  const beside = (written: string) => path.posix.join(path.posix.dirname(file), written);
+  const siblingPath = (specifier: string) => path.posix.join(path.posix.dirname(file), specifier);
   const stripped = file.endsWith('.ts') ? stripTypeScriptTypes(source) : source;
   const text = stripped
-    .replace(IMPORT, (whole, before: string, written: string) => {
-      if (written.startsWith('.')) return `${before}'${refer(beside(written), written)}'`;
-      return written.startsWith('#') ? `${before}'${refer(written.slice(1), written)}'` : whole;
+    .replace(IMPORT, (statement, prefix: string, specifier: string) => {
+      if (specifier.startsWith('.')) return `${prefix}'${refer(siblingPath(specifier), specifier)}'`;
+      return specifier.startsWith('#') ? `${prefix}'${refer(specifier.slice(1), specifier)}'` : statement;
     })
-    .replace(BESIDE, (_, before: string, written: string) => `${before}'${refer(beside(written), written)}'`)
-    .replace(PROGRAM, (_, before: string, written: string) => `${before}'${refer(written, written)}'`);
+    .replace(BESIDE, (_, prefix: string, specifier: string) => `${prefix}'${refer(siblingPath(specifier), specifier)}'`)
+    .replace(PROGRAM, (_, prefix: string, specifier: string) => `${prefix}'${refer(specifier, specifier)}'`);
   return { text, files: [...files], packages: packagesOf(stripped) };
 }
 

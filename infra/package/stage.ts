@@ -53,15 +53,15 @@ export function stageLibrary(stage: string): void {
 /** Writes every module that the entries reach as JavaScript. Returns the npm packages that those modules import. */
 function stageCode(stage: string): Set<string> {
   const packages = new Set<string>();
-  const seen = new Set(ENTRIES);
+  const reachedFiles = new Set(ENTRIES);
   // The loop body adds to the set that the loop walks.
-  for (const file of seen) {
+  for (const file of reachedFiles) {
     if (staysTypeScript(file)) continue;
     if (!existsSync(path.join(ROOT, file))) throw new Error(`A packed module imports ${file}, which does not exist.`);
-    const made = toJavaScript(file, readFileSync(path.join(ROOT, file), 'utf8'));
-    for (const name of made.packages) packages.add(name);
-    for (const next of made.files) seen.add(next);
-    write(path.join(stage, file.replace(/\.ts$/, '.js')), made.text);
+    const converted = toJavaScript(file, readFileSync(path.join(ROOT, file), 'utf8'));
+    for (const name of converted.packages) packages.add(name);
+    for (const imported of converted.files) reachedFiles.add(imported);
+    write(path.join(stage, file.replace(/\.ts$/, '.js')), converted.text);
   }
   return packages;
 }
@@ -73,22 +73,26 @@ function stageSources(stage: string): string[] {
     .filter((file) => staysTypeScript(file) && !file.startsWith('functions/sdk/') && !LEFT_OUT.test(file))
     .flatMap((file) => {
       copy(file, stage);
-      const used = file.startsWith('functions/') && file.endsWith('.ts');
-      return used ? packagesOf(readFileSync(path.join(ROOT, file), 'utf8')) : [];
+      const isFunctionSource = file.startsWith('functions/') && file.endsWith('.ts');
+      return isFunctionSource ? packagesOf(readFileSync(path.join(ROOT, file), 'utf8')) : [];
     });
 }
 
 /** Writes the type declarations of the modules that projects import. */
 function stageTypes(stage: string): void {
-  const out = mkdtempSync(path.join(stage, '.types-'));
+  const typesDirectory = mkdtempSync(path.join(stage, '.types-'));
   const compiler = path.join(ROOT, 'node_modules/typescript/bin/tsc');
-  execFileSync(process.execPath, [compiler, '-p', path.join(ROOT, 'infra/package/tsconfig.json'), '--outDir', out], {
-    stdio: 'inherit',
-  });
-  const types = readFileSync(path.join(out, 'gateway/local/testing.d.ts'), 'utf8');
+  execFileSync(
+    process.execPath,
+    [compiler, '-p', path.join(ROOT, 'infra/package/tsconfig.json'), '--outDir', typesDirectory],
+    {
+      stdio: 'inherit',
+    },
+  );
+  const types = readFileSync(path.join(typesDirectory, 'gateway/local/testing.d.ts'), 'utf8');
   if (/\bfrom '[.#]/.test(types)) throw new Error('The types of pie/testing refer to files that are not packed.');
   writeFileSync(path.join(stage, 'gateway/local/testing.d.ts'), types);
-  rmSync(out, { recursive: true });
+  rmSync(typesDirectory, { recursive: true });
 }
 
 function manifestOf(root: Manifest, packages: ReadonlySet<string>): object {

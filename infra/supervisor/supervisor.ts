@@ -56,9 +56,9 @@ export class Supervisor {
         const file = path.join(this.#logsDirectory, `${spec.name}.log`);
         const log = new ChildLog(file, (problem) => console.error(`supervisor: ${problem}`));
         const slot = await this.#spawn(spec, log, 0, (child) => {
-          const made: Slot = { spec, log, child, history: NO_HISTORY, restarts: 0 };
-          this.#slots.push(made);
-          return made;
+          const newSlot: Slot = { spec, log, child, history: NO_HISTORY, restarts: 0 };
+          this.#slots.push(newSlot);
+          return newSlot;
         });
         await this.#whenReady(slot, false);
         void this.#keepAlive(slot);
@@ -76,8 +76,8 @@ export class Supervisor {
     this.#stopping.abort();
     await Promise.allSettled(this.#spawning);
     const named = new Set(stages.flat());
-    const rest = this.#slots.map((slot) => slot.spec.name).filter((name) => !named.has(name));
-    for (const stage of [...stages, rest]) {
+    const unnamed = this.#slots.map((slot) => slot.spec.name).filter((name) => !named.has(name));
+    for (const stage of [...stages, unnamed]) {
       const slots = this.#slots.filter((slot) => stage.includes(slot.spec.name));
       await Promise.all(slots.map((slot) => slot.child.stop()));
     }
@@ -93,9 +93,9 @@ export class Supervisor {
   /** Spawns a child. A child that spawns during `stop` is killed; `keep` has recorded it, so `stop` waits for it. */
   async #spawn<T>(spec: ChildSpec, log: ChildLog, restarts: number, keep: (child: Child) => T): Promise<T> {
     const spawning = Child.spawn(spec, log, restarts).then((child) => {
-      const kept = keep(child);
+      const recorded = keep(child);
       if (this.#stopping.signal.aborted) child.kill();
-      return kept;
+      return recorded;
     });
     this.#spawning.add(spawning);
     try {

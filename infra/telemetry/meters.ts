@@ -42,11 +42,15 @@ export class Meters {
   readonly meter: Meter;
   readonly provider: MeterProvider;
   readonly #reader = new PullReader();
-  readonly #extra: () => readonly MetricFamily[];
+  readonly #extraFamilies: () => readonly MetricFamily[];
 
-  /** @param extra returns families that other code maintains; called at every collection */
-  constructor(resource: Resource, extra: () => readonly MetricFamily[], exporting: readonly IMetricReader[] = []) {
-    this.#extra = extra;
+  /** @param extraFamilies returns families that other code maintains; called at every collection */
+  constructor(
+    resource: Resource,
+    extraFamilies: () => readonly MetricFamily[],
+    exporting: readonly IMetricReader[] = [],
+  ) {
+    this.#extraFamilies = extraFamilies;
     this.provider = new MeterProvider({ resource, readers: [this.#reader, ...exporting] });
     this.meter = boundedMeter(this.provider.getMeter(SCOPE));
   }
@@ -54,8 +58,8 @@ export class Meters {
   /** Current values of all instruments and extra families. */
   async collect(): Promise<MetricFamily[]> {
     const { resourceMetrics } = await this.#reader.collect();
-    const own = resourceMetrics.scopeMetrics.flatMap(({ metrics }) => metrics.flatMap(toFamily));
-    return [...own, ...this.#extra()];
+    const sdkFamilies = resourceMetrics.scopeMetrics.flatMap(({ metrics }) => metrics.flatMap(toFamily));
+    return [...sdkFamilies, ...this.#extraFamilies()];
   }
 }
 

@@ -25,14 +25,14 @@ export function publishMetrics(options: PublisherOptions): () => void {
   });
   let failing = false;
   let busy = false;
-  const turn = async (): Promise<void> => {
+  const publishAll = async (): Promise<void> => {
     // Redis may be away for longer than a turn.
     if (busy) return;
     busy = true;
     try {
-      const from = performance.now();
+      const startMs = performance.now();
       await options.ping();
-      roundTrip.record((performance.now() - from) / 1000);
+      roundTrip.record((performance.now() - startMs) / 1000);
       for (const { process, families } of await options.snapshots())
         await options.publish(process, JSON.stringify(families));
       failing = false;
@@ -43,8 +43,8 @@ export function publishMetrics(options: PublisherOptions): () => void {
       busy = false;
     }
   };
-  const timer = setInterval(() => void turn(), PUBLISH_INTERVAL_MS);
+  const timer = setInterval(() => void publishAll(), PUBLISH_INTERVAL_MS);
   timer.unref();
-  void turn();
+  void publishAll();
   return () => clearInterval(timer);
 }

@@ -25,15 +25,15 @@ const SPAN_MS = 4000;
 export function watchVitals(): () => Vitals {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   delay.enable();
-  let since = performance.now();
-  let last = { max: 0, p99: 0 };
+  let spanStartMs = performance.now();
+  let previousDelay = { max: 0, p99: 0 };
   const restarts = Math.max(0, Math.trunc(Number(process.env[RESTARTS_VARIABLE] ?? 0)) || 0);
   return () => {
-    const seen = { max: lateness(delay.max), p99: lateness(delay.percentile(99)) };
+    const currentDelay = { max: lateness(delay.max), p99: lateness(delay.percentile(99)) };
     const now = performance.now();
-    if (now - since >= SPAN_MS) {
-      since = now;
-      last = seen;
+    if (now - spanStartMs >= SPAN_MS) {
+      spanStartMs = now;
+      previousDelay = currentDelay;
       delay.reset();
     }
     const { user, system } = process.cpuUsage();
@@ -43,8 +43,8 @@ export function watchVitals(): () => Vitals {
       residentBytes: rss,
       heapBytes: heapUsed,
       cpuSeconds: (user + system) / 1e6,
-      loopDelayMaxSeconds: Math.max(last.max, seen.max),
-      loopDelayP99Seconds: Math.max(last.p99, seen.p99),
+      loopDelayMaxSeconds: Math.max(previousDelay.max, currentDelay.max),
+      loopDelayP99Seconds: Math.max(previousDelay.p99, currentDelay.p99),
       restarts,
     };
   };
@@ -57,15 +57,21 @@ function lateness(sample: number): number {
 
 /** Vital signs as metrics. */
 export function vitalFamilies(vitals: Vitals): MetricFamily[] {
-  const one = (kind: 'counter' | 'gauge', name: string, unit: string, description: string, value: number) =>
+  const family = (kind: 'counter' | 'gauge', name: string, unit: string, description: string, value: number) =>
     ({ name, unit, description, kind, points: [{ labels: {}, value }] }) satisfies MetricFamily;
   return [
-    one('gauge', 'process.uptime', 's', 'Time since the process began.', vitals.uptimeSeconds),
-    one('gauge', 'process.memory.usage', 'By', 'Resident memory of the process.', vitals.residentBytes),
-    one('gauge', 'v8js.memory.heap.used', 'By', 'JavaScript heap in use.', vitals.heapBytes),
-    one('counter', 'process.cpu.time', 's', 'CPU time of the process.', vitals.cpuSeconds),
-    one('gauge', 'nodejs.eventloop.delay.max', 's', 'Longest delay of a timer lately.', vitals.loopDelayMaxSeconds),
-    one('gauge', 'nodejs.eventloop.delay.p99', 's', 'Delay of timers lately, p99.', vitals.loopDelayP99Seconds),
-    one('counter', 'pie.process.restarts', '{restart}', 'Times that the supervisor started it again.', vitals.restarts),
+    family('gauge', 'process.uptime', 's', 'Time since the process began.', vitals.uptimeSeconds),
+    family('gauge', 'process.memory.usage', 'By', 'Resident memory of the process.', vitals.residentBytes),
+    family('gauge', 'v8js.memory.heap.used', 'By', 'JavaScript heap in use.', vitals.heapBytes),
+    family('counter', 'process.cpu.time', 's', 'CPU time of the process.', vitals.cpuSeconds),
+    family('gauge', 'nodejs.eventloop.delay.max', 's', 'Longest delay of a timer lately.', vitals.loopDelayMaxSeconds),
+    family('gauge', 'nodejs.eventloop.delay.p99', 's', 'Delay of timers lately, p99.', vitals.loopDelayP99Seconds),
+    family(
+      'counter',
+      'pie.process.restarts',
+      '{restart}',
+      'Times that the supervisor started it again.',
+      vitals.restarts,
+    ),
   ];
 }

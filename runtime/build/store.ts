@@ -92,8 +92,8 @@ export async function readArtifactAsItIs(store: string, hash: string): Promise<A
  */
 async function isWhole(directory: string, { coreModules, glue }: ArtifactMeta): Promise<boolean> {
   const files = [...coreModules, glue, { file: TYPE_FILE, bytes: TYPE_TEXT.length }];
-  const whole = files.map(async ({ file, bytes }) => (await lstat(join(directory, file))).size === bytes);
-  return (await Promise.all(whole)).every(Boolean);
+  const lengthChecks = files.map(async ({ file, bytes }) => (await lstat(join(directory, file))).size === bytes);
+  return (await Promise.all(lengthChecks)).every(Boolean);
 }
 
 async function readMeta(directory: string): Promise<ArtifactMeta> {
@@ -112,12 +112,12 @@ export async function takeArtifactFiles(from: string, to: string): Promise<void>
   if (!(await lstat(from)).isDirectory()) throw new Error('the artifact is not a folder');
   const { coreModules } = await readMeta(from);
   await mkdir(to);
-  let left = MAX_ARTIFACT_BYTES;
+  let remainingBytes = MAX_ARTIFACT_BYTES;
   for (const name of new Set([META_FILE, GLUE_FILE, TYPE_FILE, ...coreModules.map(({ file }) => file)])) {
     const info = await lstat(join(from, name));
     if (!info.isFile()) throw new Error(`${name} of the artifact is not a regular file`);
-    left -= info.size;
-    if (left < 0) throw new Error(`the artifact has more than ${MAX_ARTIFACT_BYTES} bytes`);
+    remainingBytes -= info.size;
+    if (remainingBytes < 0) throw new Error(`the artifact has more than ${MAX_ARTIFACT_BYTES} bytes`);
     await rename(join(from, name), join(to, name));
   }
 }
@@ -149,8 +149,8 @@ export async function removeUnusedArtifact(store: string, hash: string, unusedMs
   const aside = temporaryPath(store);
   const usedSince = (path: string) => Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0) < unusedMs;
   // There is no await between this check and the rename.
-  const used = readAt.get(directory);
-  if (used !== undefined && performance.now() - used < unusedMs) return false;
+  const lastReadMs = readAt.get(directory);
+  if (lastReadMs !== undefined && performance.now() - lastReadMs < unusedMs) return false;
   readAt.delete(directory);
   if (usedSince(directory)) return false;
   try {

@@ -43,7 +43,7 @@ export class Lane {
   readonly outbound: Outbound;
   readonly #channel: Channel;
   readonly #events: LaneEvents;
-  readonly #early: Buffer[] = [];
+  readonly #earlySignals: Buffer[] = [];
   /** True while the lane only waits for the peer's `closed`. */
   #closing = false;
 
@@ -66,10 +66,10 @@ export class Lane {
 
   /** Queues a message. @throws ChannelFault `too-much-in-flight` when too many bytes wait; never for the end of an invocation */
   send(kind: number, payload: Buffer): void {
-    const most = this.number === 0 ? MAX_CONTROL_QUEUED_BYTES : MAX_QUEUED_BYTES;
+    const maxBytes = this.number === 0 ? MAX_CONTROL_QUEUED_BYTES : MAX_QUEUED_BYTES;
     // Each invocation sends one `ended`, and the sandbox has no other way to tell the runtime that the guest has ended.
-    if (kind !== KIND.ended && this.outbound.queuedBytes + payload.length > most) {
-      throw new ChannelFault('too-much-in-flight', `more than ${most} bytes of one invocation wait to be sent`);
+    if (kind !== KIND.ended && this.outbound.queuedBytes + payload.length > maxBytes) {
+      throw new ChannelFault('too-much-in-flight', `more than ${maxBytes} bytes of one invocation wait to be sent`);
     }
     this.outbound.add(kind, payload);
     this.#channel.ready(this);
@@ -78,12 +78,12 @@ export class Lane {
   /** Runtime: sends a signal before waiting messages, but after the opening: before that, the sandbox does not know the invocation. */
   signalBehindOpening(kind: number, payload: Buffer): void {
     if (this.outbound.begun) this.signal(kind, payload);
-    else this.#early.push(frame(this.number, kind, 0, payload));
+    else this.#earlySignals.push(frame(this.number, kind, 0, payload));
   }
 
   /** Returns the signals that waited for the opening. */
   takeEarly(): Buffer[] {
-    return this.#early.splice(0);
+    return this.#earlySignals.splice(0);
   }
 
   /** Sends a signal before waiting messages. */
@@ -148,7 +148,7 @@ export class Channel {
   readonly #lanes = new Map<number, Lane>();
   readonly #share: ThreadShare | null;
   /** Lanes with waiting messages, in turn. */
-  readonly #waiting = new Set<Lane>();
+  readonly #waitingLanes = new Set<Lane>();
   #serving = false;
   /** Room for partial messages of all lanes. */
   readonly room = new SharedRoom(MAX_ASSEMBLY_BYTES);
@@ -156,7 +156,7 @@ export class Channel {
   #urgentBytes = 0;
   #queuedBytes = 0;
   /** Lanes that may have something to send, in turn. */
-  readonly #ready = new Set<Lane>();
+  readonly #readyLanes = new Set<Lane>();
   #scheduled = false;
   /** Time at which the stream had no more room; null while it has. */
   #blockedAtMs: number | null = null;
@@ -167,7 +167,7 @@ export class Channel {
     this.#stream = stream;
     this.#options = options;
     this.#share = options.thread?.share(() => this.#serve()) ?? null;
-    stream.on('data', (chunk: Buffer) => this.#received(chunk));
+    stream.on('data', (chunk: Buffer) => this.#receive(chunk));
     stream.on('drain', () => {
       this.#blockedAtMs = null;
       this.#flush();
@@ -215,19 +215,19 @@ export class Channel {
 
   forget(lane: Lane): void {
     this.#lanes.delete(lane.number);
-    this.#ready.delete(lane);
-    this.#waiting.delete(lane);
+    this.#readyLanes.delete(lane);
+    this.#waitingLanes.delete(lane);
   }
 
   /** Called when messages of this lane wait to be handled. */
   waits(lane: Lane): void {
-    this.#waiting.add(lane);
+    this.#waitingLanes.add(lane);
     this.#serve();
   }
 
   /** Called when this lane may have something to send. */
   ready(lane: Lane): void {
-    this.#ready.add(lane);
+    this.#readyLanes.add(lane);
     this.#schedule();
   }
 
@@ -254,8 +254,8 @@ export class Channel {
     this.#fault = fault;
     this.#stream.destroy();
     this.#urgent = [];
-    this.#ready.clear();
-    this.#waiting.clear();
+    this.#readyLanes.clear();
+    this.#waitingLanes.clear();
     this.#share?.leave();
     for (const lane of [...this.#lanes.values()]) lane.forget();
     this.#options.lost(fault);
@@ -280,28 +280,28 @@ export class Channel {
     this.#urgent = [];
     this.#urgentBytes = 0;
     let bytes = batch.reduce((sum, part) => sum + part.length, 0);
-    for (const lane of this.#ready) {
+    for (const lane of this.#readyLanes) {
       if (bytes >= BATCH_BYTES) break;
-      this.#ready.delete(lane);
-      const next = lane.outbound.next();
-      if (!next) continue;
-      batch.push(next);
-      bytes += next.length;
-      for (const early of lane.takeEarly()) {
-        batch.push(early);
-        bytes += early.length;
+      this.#readyLanes.delete(lane);
+      const nextFrame = lane.outbound.next();
+      if (!nextFrame) continue;
+      batch.push(nextFrame);
+      bytes += nextFrame.length;
+      for (const earlyFrame of lane.takeEarly()) {
+        batch.push(earlyFrame);
+        bytes += earlyFrame.length;
       }
       // The lane goes behind the others; the loop reaches it again.
-      this.#ready.add(lane);
+      this.#readyLanes.add(lane);
     }
     const [only] = batch;
     if (!only) return;
     const hasRoom = this.#stream.write(batch.length === 1 ? only : Buffer.concat(batch, bytes));
     if (!hasRoom) this.#blockedAtMs = performance.now();
-    if (this.#ready.size > 0) this.#schedule();
+    if (this.#readyLanes.size > 0) this.#schedule();
   }
 
-  #received(chunk: Buffer): void {
+  #receive(chunk: Buffer): void {
     if (this.#fault) return;
     const sinceMs = performance.now();
     this.#parser.add(chunk);
@@ -314,9 +314,9 @@ export class Channel {
     if (this.#serving || this.#fault) return;
     this.#serving = true;
     try {
-      const whole = this.#takeAll();
+      const isDrained = this.#takeAll();
       if (this.#fault) return;
-      if (!whole) this.#stream.pause();
+      if (!isDrained) this.#stream.pause();
       else if (this.#stream.isPaused()) this.#stream.resume();
     } catch (error) {
       this.fail(ChannelFault.from(error));
@@ -333,21 +333,21 @@ export class Channel {
       return false;
     }
     for (;;) {
-      const took = this.#takeOne();
+      const hasTaken = this.#takeOne();
       if (this.#fault) return true;
       // A chunk that completes no frame costs time, too.
       if (share && !share.more()) {
         share.wait();
         return false;
       }
-      if (!took) return true;
+      if (!hasTaken) return true;
     }
   }
 
   /** Handles one message or frame. Returns false when there is none. */
   #takeOne(): boolean {
-    for (const lane of this.#waiting) {
-      this.#waiting.delete(lane);
+    for (const lane of this.#waitingLanes) {
+      this.#waitingLanes.delete(lane);
       lane.inbound.handNext();
       return true;
     }

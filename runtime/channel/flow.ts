@@ -3,32 +3,32 @@ import { WINDOW_BYTES } from './limits.ts';
 
 /** Credit for sending to one invocation, in bytes, with `FRAME_COST` for each frame. */
 export class SendCredit {
-  #left = WINDOW_BYTES;
+  #remainingBytes = WINDOW_BYTES;
 
   get left(): number {
-    return this.#left;
+    return this.#remainingBytes;
   }
 
   /** Uses credit; returns false when there is too little. */
   take(bytes: number): boolean {
-    if (bytes > this.#left) return false;
-    this.#left -= bytes;
+    if (bytes > this.#remainingBytes) return false;
+    this.#remainingBytes -= bytes;
     return true;
   }
 
   /** Returns credit for bytes that the peer has taken. @throws ChannelFault when the peer was not sent that many */
   give(bytes: number): void {
-    if (bytes === 0 || this.#left + bytes > WINDOW_BYTES) {
+    if (bytes === 0 || this.#remainingBytes + bytes > WINDOW_BYTES) {
       throw new ChannelFault('too-much-in-flight', `the peer took ${bytes} bytes, which it was not sent`);
     }
-    this.#left += bytes;
+    this.#remainingBytes += bytes;
   }
 }
 
 /** Credit that the peer has for one invocation on this side. */
 export class ReceiveCredit {
   #outstanding = 0;
-  #taken = 0;
+  #takenBytes = 0;
 
   /** Bytes that arrived and whose credit was not given back. */
   get outstanding(): number {
@@ -48,56 +48,56 @@ export class ReceiveCredit {
    * larger than a frame, so the peer can always send one.
    */
   took(bytes: number): number {
-    this.#taken += bytes;
-    if (this.#taken < WINDOW_BYTES / 2) return 0;
-    const given = this.#taken;
-    this.#taken = 0;
-    this.#outstanding -= given;
-    return given;
+    this.#takenBytes += bytes;
+    if (this.#takenBytes < WINDOW_BYTES / 2) return 0;
+    const returnedBytes = this.#takenBytes;
+    this.#takenBytes = 0;
+    this.#outstanding -= returnedBytes;
+    return returnedBytes;
   }
 }
 
 /** Room that large messages of all invocations share while they are assembled. First come, first served. */
 export class SharedRoom {
-  #free: number;
-  readonly #waiting: { readonly bytes: number; readonly begin: () => void }[] = [];
+  #freeBytes: number;
+  readonly #queue: { readonly bytes: number; readonly begin: () => void }[] = [];
 
   constructor(bytes: number) {
-    this.#free = bytes;
+    this.#freeBytes = bytes;
   }
 
   get free(): number {
-    return this.#free;
+    return this.#freeBytes;
   }
 
   get waiting(): number {
-    return this.#waiting.length;
+    return this.#queue.length;
   }
 
   /** Calls `begin`, now or later, when there is room. Returns a function that leaves the queue. */
   reserve(bytes: number, begin: () => void): () => void {
     const entry = { bytes, begin };
-    this.#waiting.push(entry);
+    this.#queue.push(entry);
     this.#admit();
     return () => {
-      const at = this.#waiting.indexOf(entry);
+      const at = this.#queue.indexOf(entry);
       if (at < 0) return;
-      this.#waiting.splice(at, 1);
+      this.#queue.splice(at, 1);
       this.#admit();
     };
   }
 
   release(bytes: number): void {
-    this.#free += bytes;
+    this.#freeBytes += bytes;
     this.#admit();
   }
 
   #admit(): void {
     for (;;) {
-      const [first] = this.#waiting;
-      if (!first || first.bytes > this.#free) return;
-      this.#waiting.shift();
-      this.#free -= first.bytes;
+      const [first] = this.#queue;
+      if (!first || first.bytes > this.#freeBytes) return;
+      this.#queue.shift();
+      this.#freeBytes -= first.bytes;
       first.begin();
     }
   }

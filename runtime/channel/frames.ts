@@ -64,8 +64,8 @@ export class FrameParser {
   #at = 0;
 
   add(chunk: Buffer): void {
-    const rest = this.#bytes.subarray(this.#at);
-    this.#bytes = rest.length > 0 ? Buffer.concat([rest, chunk]) : chunk;
+    const unparsed = this.#bytes.subarray(this.#at);
+    this.#bytes = unparsed.length > 0 ? Buffer.concat([unparsed, chunk]) : chunk;
     this.#at = 0;
   }
 

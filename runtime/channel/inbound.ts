@@ -18,11 +18,11 @@ interface Arrived {
 interface Parts {
   readonly kind: number;
   readonly total: number;
-  got: number;
+  receivedBytes: number;
   /** Null until there is room for the whole message. */
-  whole: Buffer | null;
+  assembled: Buffer | null;
   /** Frames that wait for room, at most a window of them. */
-  readonly held: Buffer[];
+  readonly waitingFrames: Buffer[];
   leave: () => void;
 }
 
@@ -63,7 +63,7 @@ export class Inbound {
     if (this.#ended) return;
     if (this.#parts) this.#append(this.#parts, kind, flags, payload);
     else if (flags & FLAG_MORE) this.#begin(kind, payload);
-    else this.#arrived({ kind, payload: Buffer.from(payload), cost, room: 0 });
+    else this.#handOrQueue({ kind, payload: Buffer.from(payload), cost, room: 0 });
   }
 
   /** Hands on no message until `resume` was called as often as `pause`. */
@@ -104,19 +104,19 @@ export class Inbound {
         `the peer sent a message of ${total} bytes; ${MAX_MESSAGE_BYTES} is the limit`,
       );
     }
-    const parts: Parts = { kind, total, got: 0, whole: null, held: [], leave: () => undefined };
+    const parts: Parts = { kind, total, receivedBytes: 0, assembled: null, waitingFrames: [], leave: () => undefined };
     this.#parts = parts;
     this.#hold(parts, payload.subarray(4), FRAME_COST + payload.length);
-    const leave = this.#options.room.reserve(total, () => this.#admitted(parts));
-    parts.leave = () => (parts.whole ? this.#options.room.release(total) : leave());
+    const leave = this.#options.room.reserve(total, () => this.#assemble(parts));
+    parts.leave = () => (parts.assembled ? this.#options.room.release(total) : leave());
   }
 
   #append(parts: Parts, kind: number, flags: number, payload: Buffer): void {
-    const more = (flags & FLAG_MORE) !== 0;
-    if (kind !== parts.kind || parts.got + payload.length > parts.total) {
+    const hasMore = (flags & FLAG_MORE) !== 0;
+    if (kind !== parts.kind || parts.receivedBytes + payload.length > parts.total) {
       throw new ChannelFault('bad-frame', 'the peer sent another message before the last was whole');
     }
-    if (more !== parts.got + payload.length < parts.total) {
+    if (hasMore !== parts.receivedBytes + payload.length < parts.total) {
       throw new ChannelFault('bad-frame', `the parts of a message are not its ${parts.total} bytes`);
     }
     this.#hold(parts, payload, FRAME_COST + payload.length);
@@ -124,23 +124,23 @@ export class Inbound {
   }
 
   #hold(parts: Parts, payload: Buffer, cost: number): void {
-    if (parts.whole) {
-      parts.whole.set(payload, parts.got);
-      this.#took(cost);
-    } else parts.held.push(Buffer.from(payload));
-    parts.got += payload.length;
+    if (parts.assembled) {
+      parts.assembled.set(payload, parts.receivedBytes);
+      this.#returnCredit(cost);
+    } else parts.waitingFrames.push(Buffer.from(payload));
+    parts.receivedBytes += payload.length;
   }
 
-  #admitted(parts: Parts): void {
-    parts.whole = Buffer.allocUnsafeSlow(parts.total);
+  #assemble(parts: Parts): void {
+    parts.assembled = Buffer.allocUnsafeSlow(parts.total);
     let at = 0;
     let cost = 4;
-    for (const held of parts.held.splice(0)) {
-      parts.whole.set(held, at);
-      at += held.length;
-      cost += FRAME_COST + held.length;
+    for (const part of parts.waitingFrames.splice(0)) {
+      parts.assembled.set(part, at);
+      at += part.length;
+      cost += FRAME_COST + part.length;
     }
-    this.#took(cost);
+    this.#returnCredit(cost);
     try {
       this.#complete(parts);
     } catch (error) {
@@ -149,12 +149,12 @@ export class Inbound {
   }
 
   #complete(parts: Parts): void {
-    if (!parts.whole || parts.got < parts.total) return;
+    if (!parts.assembled || parts.receivedBytes < parts.total) return;
     this.#parts = null;
-    this.#arrived({ kind: parts.kind, payload: parts.whole, cost: 0, room: parts.total });
+    this.#handOrQueue({ kind: parts.kind, payload: parts.assembled, cost: 0, room: parts.total });
   }
 
-  #arrived(message: Arrived): void {
+  #handOrQueue(message: Arrived): void {
     if (this.#pauses > 0 || this.#inbox.first) this.#inbox.push(message);
     else this.#hand(message);
   }
@@ -164,12 +164,12 @@ export class Inbound {
       this.#options.take(kind, payload);
     } finally {
       this.#options.room.release(room);
-      this.#took(cost);
+      this.#returnCredit(cost);
     }
   }
 
-  #took(bytes: number): void {
-    const given = bytes > 0 && !this.#ended ? this.#credit.took(bytes) : 0;
-    if (given > 0) this.#options.give(given);
+  #returnCredit(bytes: number): void {
+    const credit = bytes > 0 && !this.#ended ? this.#credit.took(bytes) : 0;
+    if (credit > 0) this.#options.give(credit);
   }
 }

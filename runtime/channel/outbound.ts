@@ -14,18 +14,18 @@ interface Waiting {
 export class Outbound {
   readonly credit = new SendCredit();
   readonly #invocation: number;
-  readonly #changed: (bytes: number) => void;
+  readonly #onQueuedChange: (bytes: number) => void;
   readonly #queue = new Fifo<Waiting>();
   #queuedBytes = 0;
   #ended = false;
   #begun = false;
   /** Settles with the next message that is sent, while a caller waits for it. */
-  #next: PromiseWithResolvers<boolean> | null = null;
+  #nextSent: PromiseWithResolvers<boolean> | null = null;
 
-  /** @param changed called with the change of the number of waiting bytes */
-  constructor(invocation: number, changed: (bytes: number) => void) {
+  /** @param onQueuedChange called with the change of the number of waiting bytes */
+  constructor(invocation: number, onQueuedChange: (bytes: number) => void) {
     this.#invocation = invocation;
-    this.#changed = changed;
+    this.#onQueuedChange = onQueuedChange;
   }
 
   /** Bytes of the waiting messages, including their overhead. */
@@ -41,8 +41,8 @@ export class Outbound {
   /** Resolves with true when the next message has been sent whole; with false when the queue has ended. */
   sent(): Promise<boolean> {
     if (this.#ended) return Promise.resolve(false);
-    this.#next ??= Promise.withResolvers();
-    return this.#next.promise;
+    this.#nextSent ??= Promise.withResolvers();
+    return this.#nextSent.promise;
   }
 
   add(kind: number, payload: Buffer): void {
@@ -56,20 +56,20 @@ export class Outbound {
     const message = this.#queue.first;
     if (!message) return null;
     const { kind, payload, sent } = message;
-    const left = payload.length - sent;
-    const cut = sent === 0 && left > MAX_PAYLOAD_BYTES;
-    const size = Math.min(left, cut ? MAX_PAYLOAD_BYTES - 4 : MAX_PAYLOAD_BYTES);
-    if (!this.credit.take(FRAME_COST + size + (cut ? 4 : 0))) return null;
+    const unsentBytes = payload.length - sent;
+    const isCut = sent === 0 && unsentBytes > MAX_PAYLOAD_BYTES;
+    const size = Math.min(unsentBytes, isCut ? MAX_PAYLOAD_BYTES - 4 : MAX_PAYLOAD_BYTES);
+    if (!this.credit.take(FRAME_COST + size + (isCut ? 4 : 0))) return null;
     this.#begun = true;
     message.sent += size;
-    const whole = message.sent === payload.length;
-    this.#count(whole ? -size - FRAME_COST : -size);
-    if (whole) {
+    const isComplete = message.sent === payload.length;
+    this.#count(isComplete ? -size - FRAME_COST : -size);
+    if (isComplete) {
       this.#queue.shift();
       this.#settle(true);
     }
     const part = size === payload.length ? payload : payload.subarray(sent, sent + size);
-    return frame(this.#invocation, kind, whole ? 0 : FLAG_MORE, part, cut ? payload.length : -1);
+    return frame(this.#invocation, kind, isComplete ? 0 : FLAG_MORE, part, isCut ? payload.length : -1);
   }
 
   /** Forgets the waiting messages and takes no more. */
@@ -81,12 +81,12 @@ export class Outbound {
   }
 
   #settle(sent: boolean): void {
-    this.#next?.resolve(sent);
-    this.#next = null;
+    this.#nextSent?.resolve(sent);
+    this.#nextSent = null;
   }
 
   #count(bytes: number): void {
     this.#queuedBytes += bytes;
-    this.#changed(bytes);
+    this.#onQueuedChange(bytes);
   }
 }

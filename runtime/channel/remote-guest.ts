@@ -73,7 +73,7 @@ export class RemoteGuest implements LaneEvents {
   /** Number of host promises that have not settled, including those of dropped futures. */
   #unsettled = 0;
   /** True while the guest is suspended for an answer. */
-  #waiting = false;
+  #isSuspended = false;
   #ended = false;
   #isClosed = false;
 
@@ -81,10 +81,10 @@ export class RemoteGuest implements LaneEvents {
     this.#wiring = wiring;
     this.#events = new EventRelay({
       flushed: wiring.flushed,
-      written: (bytes) => this.#written(bytes),
+      written: (bytes) => this.#reportWritten(bytes),
       pause: () => this.#lane?.inbound.pause(),
       resume: () => this.#lane?.inbound.resume(),
-      failed: (error) => this.#failed(error),
+      failed: (error) => this.#fail(error),
     });
   }
 
@@ -125,7 +125,7 @@ export class RemoteGuest implements LaneEvents {
   /** Ends the invocation at once and releases its number. Does not call `ended`. */
   close(trap: LifecycleTrap = { code: 'terminated', message: 'the invocation has ended' }): void {
     if (this.#isClosed) return;
-    this.#over();
+    this.#finish();
     writeLifecycleTrap(this.#writer, { ...trap, message: trap.message.slice(0, MAX_REASON_CHARACTERS) });
     this.#lane?.close(this.#writer.take());
   }
@@ -133,7 +133,7 @@ export class RemoteGuest implements LaneEvents {
   /** Called when the channel is gone. */
   lost(fault: ChannelFault): void {
     if (this.#isClosed) return;
-    this.#over();
+    this.#finish();
     this.#end({ tag: 'sandbox-lost', fault });
   }
 
@@ -143,7 +143,7 @@ export class RemoteGuest implements LaneEvents {
     try {
       this.#take(kind, payload);
     } finally {
-      this.#used(performance.now() - fromMs);
+      this.#countTime(performance.now() - fromMs);
     }
   }
 
@@ -151,7 +151,7 @@ export class RemoteGuest implements LaneEvents {
     const reader = new MessageReader(payload, this.#resources, MAX_SANDBOX_ITEMS);
     switch (kind) {
       case KIND.call:
-        this.#called(reader);
+        this.#handleCall(reader);
         return;
       case KIND.release: {
         const number = reader.u32();
@@ -176,7 +176,7 @@ export class RemoteGuest implements LaneEvents {
     throw new ChannelFault('bad-frame', `the sandbox sent a signal of kind ${kind}`);
   }
 
-  #called(reader: MessageReader): void {
+  #handleCall(reader: MessageReader): void {
     const index = reader.u16();
     const number = reader.u32();
     const call = CHANNEL_CALLS[index];
@@ -185,7 +185,7 @@ export class RemoteGuest implements LaneEvents {
       throw new ChannelFault('unknown-function', `the sandbox called function ${index}, which does not exist`);
     const args = call.readArguments(reader);
     reader.end();
-    if (call.answering === 'waits' && this.#waiting) {
+    if (call.answering === 'waits' && this.#isSuspended) {
       throw new ChannelFault('too-much-in-flight', 'the sandbox made a second call that suspends its guest');
     }
     if (call.answering === 'future') this.#admit(number);
@@ -194,10 +194,10 @@ export class RemoteGuest implements LaneEvents {
     try {
       switch (call.answering) {
         case 'future':
-          this.#began(number, make() as Promise<unknown>, call);
+          this.#beginFuture(number, make() as Promise<unknown>, call);
           return;
         case 'waits':
-          this.#waiting = true;
+          this.#isSuspended = true;
           this.#answerWhen(number, make(), call);
           return;
         case 'makes':
@@ -211,7 +211,7 @@ export class RemoteGuest implements LaneEvents {
       }
     } catch (error) {
       if (error instanceof ChannelFault) throw error;
-      this.#failed(error);
+      this.#fail(error);
     }
   }
 
@@ -225,13 +225,13 @@ export class RemoteGuest implements LaneEvents {
     }
   }
 
-  #began(number: number, promise: Promise<unknown>, call: (typeof CHANNEL_CALLS)[number]): void {
+  #beginFuture(number: number, promise: Promise<unknown>, call: (typeof CHANNEL_CALLS)[number]): void {
     const mark = this.#events.mark(call);
     const future: Future = { answered: false, release: releaseOf(promise) };
     this.#futures.set(number, future);
     // An honest guest may drop futures faster than they settle; the pause makes it wait for some of them.
     if (++this.#unsettled === MAX_NUMBERS) this.#lane?.inbound.pause();
-    const settled = () => {
+    const onSettled = () => {
       if (this.#unsettled-- === MAX_NUMBERS) this.#lane?.inbound.resume();
     };
     promise.then(
@@ -242,27 +242,27 @@ export class RemoteGuest implements LaneEvents {
           this.#events.settled(mark, value);
           this.#answerLater(number, future.release ? ANSWER.kept : ANSWER.value, call, value);
         }
-        settled();
+        onSettled();
       },
       (cause: unknown) => {
-        settled();
-        this.#failed(new GuestTrap('trap', 'a host promise was rejected', { cause }));
+        onSettled();
+        this.#fail(new GuestTrap('trap', 'a host promise was rejected', { cause }));
       },
     );
   }
 
   #answerWhen(number: number, value: unknown, call: (typeof CHANNEL_CALLS)[number]): void {
     if (!(value instanceof Promise)) {
-      this.#waiting = false;
+      this.#isSuspended = false;
       this.#answer(number, ANSWER.value, call, value);
       return;
     }
     value.then(
       (answer) => {
-        this.#waiting = false;
+        this.#isSuspended = false;
         this.#answerLater(number, ANSWER.value, call, answer);
       },
-      (error: unknown) => this.#failed(error),
+      (error: unknown) => this.#fail(error),
     );
   }
 
@@ -272,11 +272,11 @@ export class RemoteGuest implements LaneEvents {
     this.#answer(number, flag, call, value);
     const tookMs = performance.now() - fromMs;
     this.#wiring.spent(tookMs);
-    this.#used(tookMs);
+    this.#countTime(tookMs);
   }
 
   /** Counts time for which this thread worked for the guest. */
-  #used(ms: number): void {
+  #countTime(ms: number): void {
     this.#unchargedMs += ms;
     if (this.#unchargedMs < CHARGED_MS || this.#ended) return;
     const usedMs = this.#unchargedMs;
@@ -297,7 +297,7 @@ export class RemoteGuest implements LaneEvents {
       // The next message would begin with what was written.
       this.#writer.reset();
       if (!(error instanceof ChannelFault) || !call.fallible) {
-        this.#failed(error);
+        this.#fail(error);
         return;
       }
       head();
@@ -327,18 +327,18 @@ export class RemoteGuest implements LaneEvents {
     try {
       this.#lane?.send(KIND.answer, payload);
     } catch (error) {
-      this.#failed(error);
+      this.#fail(error);
     }
   }
 
-  #written(bytes: number): void {
+  #reportWritten(bytes: number): void {
     if (this.#isClosed) return;
     this.#writer.u32(bytes);
     this.#lane?.signalBehindOpening(KIND.written, this.#writer.take());
   }
 
   /** Called when a host function threw or its answer cannot be sent: the guest traps, as a guest in this process would. */
-  #failed(error: unknown): void {
+  #fail(error: unknown): void {
     if (this.#isClosed) return;
     const trap = {
       code: error instanceof GuestTrap ? error.code : 'trap',
@@ -354,7 +354,7 @@ export class RemoteGuest implements LaneEvents {
     this.#wiring.ended(ending);
   }
 
-  #over(): void {
+  #finish(): void {
     this.#isClosed = true;
     this.#futures.clear();
     this.#resources.clear();

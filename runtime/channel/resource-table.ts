@@ -10,45 +10,45 @@ interface Held {
 
 /** Resources that one invocation holds in the runtime, under numbers that its sandbox chose. A number is valid only for its own kind. */
 export class ResourceTable implements Handles {
-  readonly #held = new Map<number, Held>();
+  readonly #entries = new Map<number, Held>();
 
   get size(): number {
-    return this.#held.size;
+    return this.#entries.size;
   }
 
   /** @throws ChannelFault when a new resource cannot have this number */
   check(number: number): void {
-    if (this.#held.has(number)) {
+    if (this.#entries.has(number)) {
       throw new ChannelFault('bad-number', `the sandbox used the number ${number}, which it holds, for a new resource`);
     }
-    if (this.#held.size >= MAX_NUMBERS) {
+    if (this.#entries.size >= MAX_NUMBERS) {
       throw new ChannelFault('too-much-in-flight', `an invocation holds more than ${MAX_NUMBERS} resources`);
     }
   }
 
   /** Adds a resource of kind `resource`, an index of `CHANNEL_RESOURCES`. Call `check` first. */
   add(resource: number, number: number, value: unknown): void {
-    this.#held.set(number, { resource, value });
+    this.#entries.set(number, { resource, value });
   }
 
   /** @throws ChannelFault `bad-number` when `number` is not a resource of this kind */
   get(resource: number, number: number): unknown {
-    const held = this.#held.get(number);
-    if (held?.resource === resource) return held.value;
-    const what = CHANNEL_RESOURCES[resource];
+    const entry = this.#entries.get(number);
+    if (entry?.resource === resource) return entry.value;
+    const kind = CHANNEL_RESOURCES[resource];
     throw new ChannelFault(
       'bad-number',
-      `the sandbox named ${number}, which is not the number of a ${what} in this invocation`,
+      `the sandbox named ${number}, which is not the number of a ${kind} in this invocation`,
     );
   }
 
   take(resource: number, number: number): unknown {
     const value = this.get(resource, number);
-    this.#held.delete(number);
+    this.#entries.delete(number);
     return value;
   }
 
   clear(): void {
-    this.#held.clear();
+    this.#entries.clear();
   }
 }

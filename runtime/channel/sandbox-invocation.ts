@@ -82,21 +82,21 @@ export class SandboxInvocation {
   readonly #lane: Lane;
   readonly #onClosed: (self: SandboxInvocation) => void;
   readonly #writer: MessageWriter;
-  readonly #pending = new Map<number, Pending>();
+  readonly #pendingFutures = new Map<number, Pending>();
   /** Answered futures for which the runtime must be told that the guest has read or dropped them. */
-  readonly #kept = new Set<number>();
+  readonly #keptFutures = new Set<number>();
   readonly #events = new EventCredit();
   #owner: InvocationOwner | null = null;
   #lastNumber = 0;
   readonly #freeResources: number[] = [];
   #lastResource = 0;
-  #waiting: Waiting | null = null;
-  #stopped: HandlerError | null = null;
+  #waitingCall: Waiting | null = null;
+  #stopReason: HandlerError | null = null;
   /** On the clock of `performance.now`. */
   #deadlineAtMs: number;
   #ended = false;
   /** Trap after which nothing can be sent any more. */
-  #closed: GuestTrap | null = null;
+  #closingTrap: GuestTrap | null = null;
 
   constructor(lane: Lane, opening: LifecycleOpening, onClosed: (self: SandboxInvocation) => void) {
     this.#lane = lane;
@@ -112,12 +112,12 @@ export class SandboxInvocation {
   /** Called once, before the guest starts. */
   attach(owner: InvocationOwner): void {
     this.#owner = owner;
-    if (this.#closed) owner.closed(this.#closed);
+    if (this.#closingTrap) owner.closed(this.#closingTrap);
   }
 
   /** Reason for which the guest was asked to stop, or null. */
   get stopped(): HandlerError | null {
-    return this.#stopped;
+    return this.#stopReason;
   }
 
   /** Time until the guest is stopped, which the runtime may lengthen. */
@@ -127,18 +127,18 @@ export class SandboxInvocation {
 
   /** Number of futures that wait for an answer. */
   get pending(): number {
-    return this.#pending.size;
+    return this.#pendingFutures.size;
   }
 
   /** Makes call number `index` and returns the host function's result. @throws AnswerPending when the guest must be suspended first */
   call(index: number, args: readonly unknown[]): unknown {
     const call = CHANNEL_CALLS[index] as ChannelCall;
-    const waited = this.#waiting;
-    if (waited?.answer && waited.call === call) {
-      this.#waiting = null;
-      return waited.answer.value;
+    const waitingCall = this.#waitingCall;
+    if (waitingCall?.answer && waitingCall.call === call) {
+      this.#waitingCall = null;
+      return waitingCall.answer.value;
     }
-    if (this.#closed) return this.#refuse(call, handlerError('unavailable', this.#closed.message));
+    if (this.#closingTrap) return this.#refuse(call, handlerError('unavailable', this.#closingTrap.message));
     for (const arg of args) if (arg instanceof RemoteResource && arg.refused) return this.#refuse(call, arg.refused);
     switch (call.answering) {
       case 'future':
@@ -146,7 +146,7 @@ export class SandboxInvocation {
       case 'waits': {
         const refused = this.#send(index, ++this.#lastNumber, call, args);
         if (refused) return this.#refuse(call, refused);
-        this.#waiting = { number: this.#lastNumber, call, answer: null, wake: null };
+        this.#waitingCall = { number: this.#lastNumber, call, answer: null, wake: null };
         throw new AnswerPending();
       }
       case 'makes':
@@ -165,7 +165,7 @@ export class SandboxInvocation {
 
   /** Suspends the guest until the call that threw `AnswerPending` has its answer; the guest's next call takes the answer. */
   suspend(): Promise<void> {
-    const waiting = this.#waiting;
+    const waiting = this.#waitingCall;
     const owner = this.#owner;
     if (!waiting || !owner) throw new TypeError('no call waits for an answer');
     return owner.task.block((wake) => {
@@ -175,7 +175,7 @@ export class SandboxInvocation {
 
   /** Reports the guest's end. The guest can make no more calls. */
   end(ended: LifecycleEnded): void {
-    if (this.#ended || this.#closed) return;
+    if (this.#ended || this.#closingTrap) return;
     this.#ended = true;
     this.#flushDroppedLines();
     try {
@@ -194,7 +194,7 @@ export class SandboxInvocation {
     const reader = new MessageReader(payload);
     const number = reader.u32();
     const flag = reader.u8();
-    if (this.#waiting?.number === number) this.#answerWaiting(this.#waiting, reader);
+    if (this.#waitingCall?.number === number) this.#answerWaiting(this.#waitingCall, reader);
     else this.#answerFuture(number, flag, reader);
   }
 
@@ -206,8 +206,8 @@ export class SandboxInvocation {
         return;
       case KIND.stop: {
         const { reason } = readLifecycleStop(reader);
-        if (this.#stopped) return;
-        this.#stopped = reason;
+        if (this.#stopReason) return;
+        this.#stopReason = reason;
         return;
       }
       case KIND.deadline:
@@ -233,11 +233,11 @@ export class SandboxInvocation {
   }
 
   #close(trap: GuestTrap): void {
-    if (this.#closed) return;
-    this.#closed = trap;
+    if (this.#closingTrap) return;
+    this.#closingTrap = trap;
     this.#onClosed(this);
-    const pending = [...this.#pending.values()];
-    this.#pending.clear();
+    const pending = [...this.#pendingFutures.values()];
+    this.#pendingFutures.clear();
     const error = handlerError('unavailable', trap.message);
     // A future that cannot fail stays open: its guest is killed below.
     for (const { call, resolve } of pending) if (call.fallible) resolve(err(error));
@@ -250,29 +250,29 @@ export class SandboxInvocation {
     if (refused) return this.#refuse(call, refused) as Promise<unknown>;
     const { promise, resolve } = Promise.withResolvers<unknown>();
     const pending: Pending = { call, resolve, dropped: false };
-    this.#pending.set(number, pending);
+    this.#pendingFutures.set(number, pending);
     return withRelease(promise, (isRead) => this.#release(number, isRead));
   }
 
   /** Called when the guest has dropped a future, or has read one that the runtime keeps until it is released. */
   #release(number: number, isRead: boolean): void {
-    const pending = this.#pending.get(number);
+    const pending = this.#pendingFutures.get(number);
     if (pending) pending.dropped = true;
-    else if (!this.#kept.delete(number)) return;
-    if (this.#ended || this.#closed) return;
+    else if (!this.#keptFutures.delete(number)) return;
+    if (this.#ended || this.#closingTrap) return;
     this.#writer.u32(number);
     this.#writer.u8(isRead ? 1 : 0);
     this.#lane.send(KIND.release, this.#writer.take());
   }
 
   #answerFuture(number: number, flag: number, reader: MessageReader): void {
-    const pending = this.#pending.get(number);
+    const pending = this.#pendingFutures.get(number);
     if (!pending) throw new ChannelFault('unasked-answer', `the runtime answered call ${number}, which does not wait`);
-    this.#pending.delete(number);
+    this.#pendingFutures.delete(number);
     if (pending.dropped || flag === ANSWER.gone) return;
     const value = pending.call.readResult(reader);
     reader.end();
-    if (flag === ANSWER.kept) this.#kept.add(number);
+    if (flag === ANSWER.kept) this.#keptFutures.add(number);
     pending.resolve(value);
   }
 

@@ -25,13 +25,13 @@ export class MessageWriter implements ValueWriter {
 
   /** Returns a copy of the written bytes and empties the writer. */
   take(): Buffer {
-    const whole = this.#bytes.subarray(0, this.#length);
-    const grown = this.#bytes.length > KEPT_BYTES;
+    const writtenBytes = this.#bytes.subarray(0, this.#length);
+    const isLarge = this.#bytes.length > KEPT_BYTES;
     // A large buffer that is more than half full is returned without a copy.
-    const taken = grown && this.#length * 2 > this.#bytes.length ? whole : Buffer.from(whole);
-    if (grown) this.#bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
+    const result = isLarge && this.#length * 2 > this.#bytes.length ? writtenBytes : Buffer.from(writtenBytes);
+    if (isLarge) this.#bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
     this.#length = 0;
-    return taken;
+    return result;
   }
 
   /** Discards the written bytes. */
@@ -100,8 +100,8 @@ export class MessageWriter implements ValueWriter {
   /** Writes UTF-8; a lone surrogate becomes U+FFFD. */
   string(value: string): void {
     // Each UTF-16 unit takes three bytes at most.
-    const most = value.length * 3;
-    const bytes = most <= this.#bytes.length - this.#length - 4 ? most : Buffer.byteLength(value);
+    const maxBytes = value.length * 3;
+    const bytes = maxBytes <= this.#bytes.length - this.#length - 4 ? maxBytes : Buffer.byteLength(value);
     const at = this.#room(4 + bytes);
     const written = this.#bytes.write(value, at + 4);
     this.#bytes.writeUInt32LE(written, at);
@@ -143,8 +143,8 @@ export class MessageWriter implements ValueWriter {
         `the values of one call take more than ${MAX_MESSAGE_BYTES} bytes; send them in parts`,
       );
     }
-    const next = Buffer.allocUnsafeSlow(Math.min(MAX_MESSAGE_BYTES, Math.max(needed, this.#bytes.length * 2)));
-    next.set(this.#bytes.subarray(0, this.#length));
-    this.#bytes = next;
+    const grownBuffer = Buffer.allocUnsafeSlow(Math.min(MAX_MESSAGE_BYTES, Math.max(needed, this.#bytes.length * 2)));
+    grownBuffer.set(this.#bytes.subarray(0, this.#length));
+    this.#bytes = grownBuffer;
   }
 }

@@ -67,20 +67,20 @@ export function inheritUse(begun: CoreUse, tenants: CoreUse | undefined): CoreUs
  * Adds the times of one look. A heavy sandbox is heavy even without competition: the kernel still gives it all idle cores, and takes them
  * back on demand.
  */
-export function nextUse(before: CoreUse, atMs: number, times: CoreTimes): CoreUse {
-  const passedMs = atMs - before.atMs;
-  if (passedMs <= 0) return before;
-  const usedMs = times.usedMs - before.usedMs;
+export function nextUse(previous: CoreUse, atMs: number, times: CoreTimes): CoreUse {
+  const passedMs = atMs - previous.atMs;
+  if (passedMs <= 0) return previous;
+  const usedMs = times.usedMs - previous.usedMs;
   // A wait that is counted here early is not counted again when the kernel counts it.
-  const waitedMs = Math.max(before.waitedMs, times.waitedMs, times.ready ? before.waitedMs + passedMs - usedMs : 0);
-  const used = part(usedMs, passedMs);
-  const wanted = part(usedMs + waitedMs - before.waitedMs, passedMs);
-  const share = forgetting(before.share, used, passedMs / SHARE_MEMORY_MS);
-  const demand = forgetting(before.demand, wanted, passedMs / DEMAND_MEMORY_MS);
+  const waitedMs = Math.max(previous.waitedMs, times.waitedMs, times.ready ? previous.waitedMs + passedMs - usedMs : 0);
+  const usedShare = shareOf(usedMs, passedMs);
+  const wantedShare = shareOf(usedMs + waitedMs - previous.waitedMs, passedMs);
+  const share = forgetting(previous.share, usedShare, passedMs / SHARE_MEMORY_MS);
+  const demand = forgetting(previous.demand, wantedShare, passedMs / DEMAND_MEMORY_MS);
   const restless = share >= RESTLESS_SHARE && demand >= RESTLESS_DEMAND;
-  const heavy = before.heavy ? share > LIGHT_SHARE || demand > LIGHT_DEMAND : share >= HEAVY_SHARE || restless;
-  const burst = forgetting(before.burst, used, passedMs / BURST_MEMORY_MS);
-  const bursts = before.bursts ? burst > CALM_SHARE || wanted >= RESTLESS_DEMAND : burst >= BURST_SHARE;
+  const heavy = previous.heavy ? share > LIGHT_SHARE || demand > LIGHT_DEMAND : share >= HEAVY_SHARE || restless;
+  const burst = forgetting(previous.burst, usedShare, passedMs / BURST_MEMORY_MS);
+  const bursts = previous.bursts ? burst > CALM_SHARE || wantedShare >= RESTLESS_DEMAND : burst >= BURST_SHARE;
   return { atMs, usedMs: times.usedMs, waitedMs, share, demand, burst, bursts, heavy };
 }
 
@@ -89,10 +89,10 @@ export const wantedWeight = ({ heavy, bursts }: CoreUse): CoreWeight =>
   heavy ? 'heavy' : bursts ? 'background' : 'usual';
 
 /** The threads of a sandbox may use several cores; at most one counts. */
-const part = (usedMs: number, passedMs: number): number => Math.max(0, Math.min(1, usedMs / passedMs));
+const shareOf = (usedMs: number, passedMs: number): number => Math.max(0, Math.min(1, usedMs / passedMs));
 
-const forgetting = (before: number, now: number, memories: number): number =>
-  now + (before - now) * Math.exp(-memories);
+const forgetting = (previous: number, now: number, memories: number): number =>
+  now + (previous - now) * Math.exp(-memories);
 
 /** A sandbox whose current weight differs from its wanted weight. */
 export interface Change<T> {

@@ -11,7 +11,7 @@ const BUSY_MS = 100;
 export class DevicePressure {
   readonly #sandboxes: () => Iterable<Sandbox>;
   readonly #busy: () => boolean;
-  readonly #told = new WeakMap<Sandbox, boolean>();
+  readonly #toldBusy = new WeakMap<Sandbox, boolean>();
   #timer: NodeJS.Timeout | undefined;
   #busyAtMs = Number.NEGATIVE_INFINITY;
 
@@ -37,8 +37,8 @@ export class DevicePressure {
     let runs = 0;
     for (const sandbox of this.#sandboxes()) {
       runs += sandbox.runs;
-      if (sandbox.runs === 0 || this.#told.get(sandbox) === busy) continue;
-      this.#told.set(sandbox, busy);
+      if (sandbox.runs === 0 || this.#toldBusy.get(sandbox) === busy) continue;
+      this.#toldBusy.set(sandbox, busy);
       sandbox.process.tell({ kind: 'device', busy });
     }
     if (runs === 0) this.close();

@@ -74,14 +74,14 @@ export class Fleet {
   /** Places by tenant; a tenant's first sandbox keeps the ready instances. */
   readonly #places = new Map<string, readonly Place[]>();
   /** Number of each tenant's sandboxes for lone runs, including those still being found. */
-  readonly #alone = new Map<string, number>();
+  readonly #loneCounts = new Map<string, number>();
   /** Programs that ask for ready instances, by tenant and key. */
-  readonly #kept = new Map<string, Map<string, Kept>>();
+  readonly #keptPrograms = new Map<string, Map<string, Kept>>();
   readonly #shared = new SharedModules(MAX_PRELOADED_BYTES);
   /** Times at which tenants got their sandboxes. */
   readonly #claims = new WeakMap<Sandbox, number>();
   /** Launches that wait for a place. */
-  readonly #waiting = new Set<() => void>();
+  readonly #wakers = new Set<() => void>();
   readonly #closing = new AbortController();
   readonly #review: NodeJS.Timeout;
   readonly #watch = new SandboxWatch(() => this.#sandboxes);
@@ -92,8 +92,8 @@ export class Fleet {
   #starting: Sandbox | null = null;
   /** True when a launch waits for the sandbox that is starting, or that starts after a pause. */
   #hurried = false;
-  #late: NodeJS.Timeout | undefined;
-  #beginning = 0;
+  #readyTimer: NodeJS.Timeout | undefined;
+  #beginningCount = 0;
   #failures = 0;
 
   constructor(options: FleetOptions) {
@@ -123,15 +123,15 @@ export class Fleet {
     const places = this.#places.get(tenant) ?? [];
     const [first] = places;
     if (!first) return this.#settle(tenant, this.#find(tenant));
-    const settled = places.map(({ sandbox }) => sandbox).filter((sandbox) => sandbox !== null);
-    const neighbour = beside === undefined ? undefined : settled.find((sandbox) => sandbox.holds(beside));
+    const settledSandboxes = places.map(({ sandbox }) => sandbox).filter((sandbox) => sandbox !== null);
+    const neighbour = beside === undefined ? undefined : settledSandboxes.find((sandbox) => sandbox.holds(beside));
     if (neighbour) return neighbour;
     const spare = this.#spare();
-    const runs = settled.map((sandbox) => sandbox.runs);
-    if (spare && settled.length === places.length && takesAnother(runs, this.#options.policy)) {
+    const runs = settledSandboxes.map((sandbox) => sandbox.runs);
+    if (spare && settledSandboxes.length === places.length && takesAnother(runs, this.#options.policy)) {
       return this.#settle(tenant, Promise.resolve(this.#bind(spare, tenant, false)));
     }
-    return settled.sort((a, b) => a.runs - b.runs)[0] ?? first.found;
+    return settledSandboxes.sort((a, b) => a.runs - b.runs)[0] ?? first.found;
   }
 
   /** Gives a tenant a place in the sandbox that `found` resolves to. */
@@ -148,8 +148,8 @@ export class Fleet {
   }
 
   #forget(tenant: string, place: Place): void {
-    const left = (this.#places.get(tenant) ?? []).filter((other) => other !== place);
-    if (left.length > 0) this.#places.set(tenant, left);
+    const remainingPlaces = (this.#places.get(tenant) ?? []).filter((other) => other !== place);
+    if (remainingPlaces.length > 0) this.#places.set(tenant, remainingPlaces);
     else this.#places.delete(tenant);
   }
 
@@ -159,15 +159,15 @@ export class Fleet {
    */
   async alone(tenant: string): Promise<Sandbox> {
     const untilMs = performance.now() + ALONE_PATIENCE_MS;
-    const taken = () => this.#alone.get(tenant) ?? 0;
-    while (taken() >= alonePlaces(this.#options.policy, availableParallelism())) {
-      if (!(await this.#changed(untilMs))) return this.of(tenant);
+    const loneCount = () => this.#loneCounts.get(tenant) ?? 0;
+    while (loneCount() >= alonePlaces(this.#options.policy, availableParallelism())) {
+      if (!(await this.#waitForChange(untilMs))) return this.of(tenant);
     }
-    this.#alone.set(tenant, taken() + 1);
+    this.#loneCounts.set(tenant, loneCount() + 1);
     const leave = () => {
-      const left = taken() - 1;
-      if (left > 0) this.#alone.set(tenant, left);
-      else this.#alone.delete(tenant);
+      const remainingCount = loneCount() - 1;
+      if (remainingCount > 0) this.#loneCounts.set(tenant, remainingCount);
+      else this.#loneCounts.delete(tenant);
       this.#wake();
     };
     try {
@@ -187,11 +187,11 @@ export class Fleet {
 
   /** Keeps at least `min` instances of a tenant's program ready; 0 stops keeping them. */
   keep(tenant: string, program: StoredProgram, min: number): void {
-    const kept = this.#kept.get(tenant) ?? new Map<string, Kept>();
-    if (min > 0) kept.set(program.key, { program, min });
-    else if (!kept.delete(program.key)) return;
-    if (kept.size > 0) this.#kept.set(tenant, kept);
-    else this.#kept.delete(tenant);
+    const tenantPrograms = this.#keptPrograms.get(tenant) ?? new Map<string, Kept>();
+    if (min > 0) tenantPrograms.set(program.key, { program, min });
+    else if (!tenantPrograms.delete(program.key)) return;
+    if (tenantPrograms.size > 0) this.#keptPrograms.set(tenant, tenantPrograms);
+    else this.#keptPrograms.delete(tenant);
     const running = this.#places.get(tenant)?.[0]?.found ?? (min > 0 ? this.of(tenant) : undefined);
     running?.then((sandbox) => sandbox.keep(program, min)).catch((error: unknown) => this.#options.onError(error));
   }
@@ -219,14 +219,14 @@ export class Fleet {
       const { most } = this.#options.policy;
       // The start of a sandbox for a lone run or a heavy tenant must not take cores from other work.
       const background = alone || this.#cores?.isHeavy(tenant) === true;
-      if (this.#beginning > 0) {
+      if (this.#beginningCount > 0) {
         if (!background) this.#hurry();
-        if (!(await this.#changed(untilMs))) throw new LaunchError('internal', LATE_SANDBOX);
+        if (!(await this.#waitForChange(untilMs))) throw new LaunchError('internal', LATE_SANDBOX);
       } else if (this.#sandboxes.size < most) await this.#begin(background);
       else {
         const leaving = leastNeeded(this.#view());
         if (leaving) this.#retire(leaving, 'another tenant needed its place');
-        if (!(await this.#changed(untilMs))) {
+        if (!(await this.#waitForChange(untilMs))) {
           const message = `All ${most} sandboxes of this runtime were busy for ${PLACE_DEADLINE_MS / 1000} s. Try again, or raise [runtime] max_sandboxes.`;
           throw new LaunchError('internal', message);
         }
@@ -251,7 +251,7 @@ export class Fleet {
     sandbox.background = false;
     this.#cores?.changed(sandbox);
     if (!alone && !this.#firstOf(tenant))
-      for (const { program, min } of this.#kept.get(tenant)?.values() ?? []) void sandbox.keep(program, min);
+      for (const { program, min } of this.#keptPrograms.get(tenant)?.values() ?? []) void sandbox.keep(program, min);
     // An immediate start of the next spare would take cores from the launch that this sandbox is for.
     setTimeout(() => this.#look(), NEXT_SPARE_MS).unref();
     return sandbox;
@@ -269,15 +269,15 @@ export class Fleet {
 
   /** Kills a sandbox that is not ready within its deadline. */
   #limit(sandbox: Sandbox): void {
-    clearTimeout(this.#late);
+    clearTimeout(this.#readyTimer);
     const deadlineMs = READY_DEADLINE_MS[sandbox.background ? 'background' : 'waited'];
-    const late = `it was not ready within ${deadlineMs / 1000} s`;
-    this.#late = setTimeout(() => sandbox.process.kill(late), deadlineMs);
+    const lateReason = `it was not ready within ${deadlineMs / 1000} s`;
+    this.#readyTimer = setTimeout(() => sandbox.process.kill(lateReason), deadlineMs);
   }
 
   /** Starts one sandbox without a tenant. @throws LaunchError */
   async #begin(inBackground: boolean): Promise<void> {
-    this.#beginning++;
+    this.#beginningCount++;
     this.#hurried = !inBackground;
     try {
       await sleep(pauseAfter(this.#failures), undefined, { signal: this.#closing.signal });
@@ -285,24 +285,24 @@ export class Fleet {
       const sandbox: Sandbox = new Sandbox((events) => this.#options.start(events, background), {
         busy: () => this.#pressure.begin(),
         idle: () => this.#idle(sandbox),
-        lost: (invocations, alone) => this.#lost(invocations, alone),
+        lost: (invocations, alone) => this.#reportLoss(invocations, alone),
       });
       sandbox.background = background;
       this.#starting = sandbox;
       this.#limit(sandbox);
-      await sandbox.ready.finally(() => clearTimeout(this.#late));
+      await sandbox.ready.finally(() => clearTimeout(this.#readyTimer));
       sandbox.background = false;
       sandbox.preload(this.#shared.modules(), MAX_COMPILED_BYTES);
       void this.#sendTables(sandbox);
       this.#failures = 0;
       this.#sandboxes.add(sandbox);
-      void sandbox.ended.then((reason) => this.#ended(sandbox, reason));
+      void sandbox.ended.then((reason) => this.#handleEnd(sandbox, reason));
     } catch (cause) {
       this.#failures++;
       if (!this.#closing.signal.aborted) this.#options.onError(cause);
       throw new LaunchError('internal', NO_SANDBOX, { cause });
     } finally {
-      this.#beginning--;
+      this.#beginningCount--;
       this.#starting = null;
       this.#wake();
     }
@@ -317,7 +317,7 @@ export class Fleet {
     }
   }
 
-  async #lost(invocations: readonly string[], alone: boolean): Promise<void> {
+  async #reportLoss(invocations: readonly string[], alone: boolean): Promise<void> {
     try {
       await this.#options.onLoss?.(invocations, alone);
     } catch (error) {
@@ -330,13 +330,13 @@ export class Fleet {
     this.#wake();
   }
 
-  #ended(sandbox: Sandbox, reason: string): void {
+  #handleEnd(sandbox: Sandbox, reason: string): void {
     this.#sandboxes.delete(sandbox);
     this.#leave(sandbox);
     this.#wake();
     this.#look();
     const { tenant } = sandbox;
-    if (sandbox.crashed && tenant !== null && this.#kept.has(tenant)) this.of(tenant).catch(() => undefined);
+    if (sandbox.crashed && tenant !== null && this.#keptPrograms.has(tenant)) this.of(tenant).catch(() => undefined);
     if (sandbox.crashed && !this.#closing.signal.aborted) {
       this.#options.onError(new Error(`The sandbox of ${sandbox.tenant ?? 'no tenant'} ended: ${reason}.`));
     }
@@ -356,9 +356,9 @@ export class Fleet {
     if (!place) return;
     const wasFirst = this.#firstOf(tenant) === sandbox;
     this.#forget(tenant, place);
-    const next = this.#firstOf(tenant);
-    if (!wasFirst || !next) return;
-    for (const { program, min } of this.#kept.get(tenant)?.values() ?? []) void next.keep(program, min);
+    const nextFirst = this.#firstOf(tenant);
+    if (!wasFirst || !nextFirst) return;
+    for (const { program, min } of this.#keptPrograms.get(tenant)?.values() ?? []) void nextFirst.keep(program, min);
   }
 
   #firstOf(tenant: string): Sandbox | null {
@@ -371,7 +371,7 @@ export class Fleet {
     const { policy } = this.#options;
     const members = this.#view();
     for (const sandbox of outworn(members, policy, performance.now())) this.#retire(sandbox, 'it was idle');
-    if (sparesToBegin(members, policy, this.#beginning) > 0) {
+    if (sparesToBegin(members, policy, this.#beginningCount) > 0) {
       // `#begin` has reported the failure; the next look tries again after a pause.
       this.#begin(true).catch(() => undefined);
     }
@@ -385,26 +385,27 @@ export class Fleet {
       tenant: sandbox.tenant,
       // Counts the launch that the sandbox was bound for, which has not arrived yet.
       runs: sandbox.runs + (now - (this.#claims.get(sandbox) ?? Number.NEGATIVE_INFINITY) < CLAIM_MS ? 1 : 0),
-      kept: sandbox.tenant !== null && this.#kept.has(sandbox.tenant) && this.#firstOf(sandbox.tenant) === sandbox,
+      kept:
+        sandbox.tenant !== null && this.#keptPrograms.has(sandbox.tenant) && this.#firstOf(sandbox.tenant) === sandbox,
       idleSinceMs: sandbox.idleSinceMs,
     }));
   }
 
   /** Resolves with true when a sandbox began, ended or became idle; with false at `untilMs`. */
-  #changed(untilMs: number): Promise<boolean> {
+  #waitForChange(untilMs: number): Promise<boolean> {
     return new Promise((resolve) => {
-      const end = (changed: boolean) => {
+      const end = (hasChanged: boolean) => {
         clearTimeout(timer);
-        this.#waiting.delete(wake);
-        resolve(changed);
+        this.#wakers.delete(wake);
+        resolve(hasChanged);
       };
       const wake = () => end(true);
       const timer = setTimeout(() => end(false), Math.max(0, untilMs - performance.now()));
-      this.#waiting.add(wake);
+      this.#wakers.add(wake);
     });
   }
 
   #wake(): void {
-    for (const wake of [...this.#waiting]) wake();
+    for (const wake of [...this.#wakers]) wake();
   }
 }

@@ -42,18 +42,18 @@ export class RemoteRun implements GuestRun {
   readonly #memoryLimitBytes: number;
   readonly #sandbox: RunSandbox;
   readonly #onGone: (run: RemoteRun, stillThere: boolean) => void;
-  #used: Omit<InstanceUsed, 'instance'> = { cpuMs: 0, memoryBytes: 0, calls: 0 };
+  #usage: Omit<InstanceUsed, 'instance'> = { cpuMs: 0, memoryBytes: 0, calls: 0 };
   #chargedMs = 0;
   #guest: RemoteGuest | null = null;
   #finish: ((end: GuestEnd) => void) | null = null;
-  #stopping: HandlerError | null = null;
-  #killed: GuestTrap | null = null;
+  #stopReason: HandlerError | null = null;
+  #killTrap: GuestTrap | null = null;
   #cpuLimitMs = Number.POSITIVE_INFINITY;
-  #gone = false;
+  #isGone = false;
   readonly #madeAtMs = performance.now();
   #movedAtMs = this.#madeAtMs;
   /** Number of futures and resources that the guest held at the last look; an answer lowers it. */
-  #held = 0;
+  #heldCount = 0;
 
   /** @param onGone called once, when the runtime no longer needs the run; `stillThere` when the sandbox has not reported the guest's end */
   constructor(
@@ -70,15 +70,15 @@ export class RemoteRun implements GuestRun {
   }
 
   get cpuMs(): number {
-    return this.#used.cpuMs + this.#chargedMs;
+    return this.#usage.cpuMs + this.#chargedMs;
   }
 
   get calls(): number {
-    return this.#used.calls;
+    return this.#usage.calls;
   }
 
   get memoryBytes(): number {
-    return this.#used.memoryBytes;
+    return this.#usage.memoryBytes;
   }
 
   get movedAtMs(): number {
@@ -88,14 +88,16 @@ export class RemoteRun implements GuestRun {
   start(inferlet: Inferlet, start: GuestStart): Promise<GuestEnd> {
     const { models } = inferlet.description;
     const sendTables = async () => {
-      const sent = [...models].map(([model, { tokenizer }]) => tokenizer && this.#sandbox.vocabulary(model, tokenizer));
-      await Promise.all(sent);
+      const sending = [...models].map(
+        ([model, { tokenizer }]) => tokenizer && this.#sandbox.vocabulary(model, tokenizer),
+      );
+      await Promise.all(sending);
     };
     return new Promise((resolve) => {
       this.#finish = resolve;
       this.#cpuLimitMs = start.cpuLimitMs;
-      if (this.#killed) {
-        this.#end({ ending: { kind: 'trapped', trap: this.#killed }, ...NOTHING_SAID });
+      if (this.#killTrap) {
+        this.#end({ ending: { kind: 'trapped', trap: this.#killTrap }, ...NOTHING_SAID });
         return;
       }
       sendTables().then(
@@ -116,17 +118,17 @@ export class RemoteRun implements GuestRun {
     // The run may have been killed while the sandbox took the tables.
     if (this.#finish === null) return;
     try {
-      this.#moved();
+      this.#noteMove();
       this.#guest = this.#sandbox.open(openingOf(this.instance, inferlet, start), {
         context: inferlet,
         charge: (cpuMs) => this.charge(cpuMs),
         flushed: async (atOnce) => (await inferlet.session.flush(atOnce)).tag === 'ok',
-        ended: (ending) => this.#ended(ending),
+        ended: (ending) => this.#handleEnding(ending),
       });
       if (this.#chargedMs > 0) this.#guest.charge(this.#chargedMs);
-      if (this.#stopping) this.#guest.stop(this.#stopping);
+      if (this.#stopReason) this.#guest.stop(this.#stopReason);
     } catch (error) {
-      void this.#lost(toldText(error));
+      void this.#endLost(toldText(error));
     }
   }
 
@@ -145,14 +147,14 @@ export class RemoteRun implements GuestRun {
   }
 
   stopping(reason: HandlerError): void {
-    this.#moved();
-    this.#stopping = reason;
+    this.#noteMove();
+    this.#stopReason = reason;
     this.#guest?.stop(reason);
   }
 
   kill(trap: GuestTrap): void {
-    if (this.#gone) return;
-    this.#killed ??= trap;
+    if (this.#isGone) return;
+    this.#killTrap ??= trap;
     // The caller does not wait for the sandbox, whose later messages change nothing.
     this.#end({ ending: { kind: 'trapped', trap }, ...NOTHING_SAID }, this.#guest !== null);
     this.#guest?.close({ code: trap.code, message: trap.message });
@@ -161,58 +163,64 @@ export class RemoteRun implements GuestRun {
   }
 
   dispose(): void {
-    if (this.#gone) return;
+    if (this.#isGone) return;
     this.kill(new GuestTrap('terminated', 'has ended'));
     this.#leave();
   }
 
   /** Takes the usage that the sandbox reports. Usage never decreases, and one thread uses no more CPU time than has passed. */
   usedNow({ cpuMs, memoryBytes, calls }: Omit<InstanceUsed, 'instance'>): void {
-    const before = this.#used;
-    const most = performance.now() - this.#madeAtMs + MAX_START_CPU_MS;
-    if (cpuMs > before.cpuMs || calls > before.calls) this.#moved();
-    this.#used = {
-      cpuMs: cpuMs > before.cpuMs ? Math.min(cpuMs, most) : before.cpuMs,
-      memoryBytes: Math.min(Math.max(before.memoryBytes, memoryBytes), this.#memoryLimitBytes),
-      calls: Math.max(before.calls, Math.min(calls, MAX_CALLS)),
+    const usageBefore = this.#usage;
+    const maxCpuMs = performance.now() - this.#madeAtMs + MAX_START_CPU_MS;
+    if (cpuMs > usageBefore.cpuMs || calls > usageBefore.calls) this.#noteMove();
+    this.#usage = {
+      cpuMs: cpuMs > usageBefore.cpuMs ? Math.min(cpuMs, maxCpuMs) : usageBefore.cpuMs,
+      memoryBytes: Math.min(Math.max(usageBefore.memoryBytes, memoryBytes), this.#memoryLimitBytes),
+      calls: Math.max(usageBefore.calls, Math.min(calls, MAX_CALLS)),
     };
   }
 
   answered(): void {
-    this.#moved();
+    this.#noteMove();
   }
 
   /** Notes whether the guest got an answer since the last look. */
   look(): void {
-    const held = this.#guest?.held ?? 0;
-    if (held !== this.#held) this.#moved();
-    this.#held = held;
+    const heldCount = this.#guest?.held ?? 0;
+    if (heldCount !== this.#heldCount) this.#noteMove();
+    this.#heldCount = heldCount;
   }
 
-  #moved(): void {
+  #noteMove(): void {
     this.#movedAtMs = movedAt(this.#sandbox.heardAtMs, performance.now()) ?? this.#movedAtMs;
   }
 
   /** Ends the run after its possible part in the loss is recorded: a restart must find that record. */
-  async #lost(reason: string): Promise<void> {
+  async #endLost(reason: string): Promise<void> {
     await this.#sandbox.lost();
     this.#end({ ending: { kind: 'lost', message: `${SANDBOX_LOST}: ${reason}.` }, ...NOTHING_SAID });
   }
 
-  #ended(ending: RemoteEnding): void {
+  #handleEnding(ending: RemoteEnding): void {
     switch (ending.tag) {
       case 'ended':
-        this.#said(ending.ended);
+        this.#endAsReported(ending.ended);
         return;
       case 'trapped':
         this.#end({ ending: trapped(ending.val), ...NOTHING_SAID });
         return;
       case 'sandbox-lost':
-        void this.#lost(ending.fault.message);
+        void this.#endLost(ending.fault.message);
     }
   }
 
-  #said({ ending, used, handlerErrors, stderr, firstCallMs }: Extract<RemoteEnding, { tag: 'ended' }>['ended']): void {
+  #endAsReported({
+    ending,
+    used,
+    handlerErrors,
+    stderr,
+    firstCallMs,
+  }: Extract<RemoteEnding, { tag: 'ended' }>['ended']): void {
     const { cpuMs, memoryBytes, calls } = used;
     this.usedNow({ cpuMs, memoryBytes: Number(memoryBytes), calls: Number(calls) });
     this.#end({
@@ -222,10 +230,10 @@ export class RemoteRun implements GuestRun {
           : {
               kind: 'returned',
               ok: ending.tag === 'success',
-              text: ending.tag === 'success' ? ending.val : cut(ending.val),
+              text: ending.tag === 'success' ? ending.val : shortened(ending.val),
             },
-      handlerErrors: new Map(handlerErrors.slice(0, MAX_HANDLER_ERRORS).map(({ tag, text }) => [tag, cut(text)])),
-      stderr: cut(stderr),
+      handlerErrors: new Map(handlerErrors.slice(0, MAX_HANDLER_ERRORS).map(({ tag, text }) => [tag, shortened(text)])),
+      stderr: shortened(stderr),
       firstCallMs: firstCallMs !== undefined && firstCallMs >= 0 && firstCallMs < MAX_WAIT_MS ? firstCallMs : null,
     });
   }
@@ -238,8 +246,8 @@ export class RemoteRun implements GuestRun {
   }
 
   #leave(stillThere = false): void {
-    if (this.#gone) return;
-    this.#gone = true;
+    if (this.#isGone) return;
+    this.#isGone = true;
     this.#onGone(this, stillThere);
   }
 }
@@ -248,7 +256,7 @@ export class RemoteRun implements GuestRun {
 const MAX_TEXT_CHARACTERS = 16 << 10;
 const MAX_HANDLER_ERRORS = 32;
 
-const cut = (text: string): string => text.slice(0, MAX_TEXT_CHARACTERS);
+const shortened = (text: string): string => text.slice(0, MAX_TEXT_CHARACTERS);
 
 const NOTHING_SAID = { handlerErrors: new Map<string, string>(), stderr: '', firstCallMs: null } as const;
 
@@ -256,7 +264,7 @@ const NOTHING_SAID = { handlerErrors: new Map<string, string>(), stderr: '', fir
 const TOLD: ReadonlySet<string> = new Set<TrapCode>(['trap', 'cpu-limit', 'memory-limit', 'output-limit']);
 
 function trapped({ code, message }: { readonly code: string; readonly message: string }): GuestEnd['ending'] {
-  return { kind: 'trapped', trap: new GuestTrap(TOLD.has(code) ? (code as TrapCode) : 'trap', cut(message)) };
+  return { kind: 'trapped', trap: new GuestTrap(TOLD.has(code) ? (code as TrapCode) : 'trap', shortened(message)) };
 }
 
 function openingOf(instance: number, { description }: Inferlet, { input, cpuLimitMs }: GuestStart): LifecycleOpening {

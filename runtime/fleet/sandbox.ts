@@ -121,7 +121,7 @@ export class Sandbox {
   /** Module hashes by program; the most recently used program is last. */
   readonly #programs = new Map<string, readonly string[]>();
   /** Numbers of instances to keep ready, by program. */
-  readonly #kept = new Map<string, number>();
+  readonly #keptCounts = new Map<string, number>();
   /** The latest tables of each model, by its name. */
   readonly #tables = new Map<string, Tables>();
   /** Resolved by the sandbox's answer to the tables that were sent last, by the model's name. */
@@ -134,11 +134,11 @@ export class Sandbox {
   readonly #ended = Promise.withResolvers<string>();
   readonly #events: SandboxEvents;
   /** Number of launches that wait for room for their modules: the sandbox does not know them yet. */
-  #coming = 0;
+  #waitingLaunches = 0;
   #lastInstance = 0;
   #stoodStill = false;
-  #noted: Promise<void> | null = null;
-  #end: string | null = null;
+  #lossReport: Promise<void> | null = null;
+  #endReason: string | null = null;
 
   /**
    * @param start starts the process, which reports its messages and its end to the sandbox
@@ -164,22 +164,22 @@ export class Sandbox {
   }
 
   get alive(): boolean {
-    return this.#end === null;
+    return this.#endReason === null;
   }
 
   /** True when the sandbox is dead or about to be. */
   get leaving(): boolean {
-    return this.#end !== null || this.#noted !== null || this.process.retired;
+    return this.#endReason !== null || this.#lossReport !== null || this.process.retired;
   }
 
   /** True when the sandbox ended without a request of the runtime. */
   get crashed(): boolean {
-    return this.#end !== null && !this.process.retired;
+    return this.#endReason !== null && !this.process.retired;
   }
 
   /** Number of runs, including those being prepared. */
   get runs(): number {
-    return this.#runs.size + this.#preparing.size + this.#coming;
+    return this.#runs.size + this.#preparing.size + this.#waitingLaunches;
   }
 
   /** True when the invocation runs in this sandbox. */
@@ -194,13 +194,13 @@ export class Sandbox {
 
   /** Sends modules before the programs that need them. The sandbox compiles the first `wholeBytes` of them before they are called. */
   preload(modules: Iterable<StoredModule>, wholeBytes = 0): void {
-    let left = wholeBytes;
+    let remainingBytes = wholeBytes;
     for (const { hash, bytes } of modules) {
       if (this.#modules.has(hash)) continue;
       this.#modules.add(hash);
-      const whole = bytes.length <= left;
-      if (whole) left -= bytes.length;
-      this.process.tell({ kind: 'module', hash, whole }, bytes);
+      const isWhole = bytes.length <= remainingBytes;
+      if (isWhole) remainingBytes -= bytes.length;
+      this.process.tell({ kind: 'module', hash, whole: isWhole }, bytes);
     }
   }
 
@@ -224,11 +224,11 @@ export class Sandbox {
 
   #send({ key, plan, modules }: StoredProgram): void {
     const hashes = modules.map(({ hash }) => hash);
-    const known = this.#programs.delete(key);
+    const isKnown = this.#programs.delete(key);
     this.#programs.set(key, hashes);
-    if (known) return;
+    if (isKnown) return;
     if (this.#programs.size > MAX_PROGRAMS) {
-      const oldest = [...this.#programs].find(([other]) => other !== key && !this.#kept.has(other));
+      const oldest = [...this.#programs].find(([other]) => other !== key && !this.#keptCounts.has(other));
       if (oldest) this.#forget(...oldest);
     }
     this.preload(modules);
@@ -238,11 +238,11 @@ export class Sandbox {
   /** Keeps at least `min` instances of a program ready. */
   async keep(program: StoredProgram, min: number): Promise<void> {
     const { key } = program;
-    if (min > 0) this.#kept.set(key, min);
-    else this.#kept.delete(key);
+    if (min > 0) this.#keptCounts.set(key, min);
+    else this.#keptCounts.delete(key);
     if (!this.alive || !(await this.#load(program))) return;
     // A later call may have changed the number during the wait.
-    this.process.tell({ kind: 'keep', key, min: this.#kept.get(key) ?? 0 });
+    this.process.tell({ kind: 'keep', key, min: this.#keptCounts.get(key) ?? 0 });
   }
 
   /**
@@ -250,37 +250,37 @@ export class Sandbox {
    * name: its tables replace the earlier ones.
    */
   vocabulary(model: string, tokenizer: Tokenizer): Promise<void> {
-    const known = this.#tables.get(model);
-    if (known?.tokenizer === tokenizer) return known.there;
+    const knownTables = this.#tables.get(model);
+    if (knownTables?.tokenizer === tokenizer) return knownTables.there;
     const send = () => this.#sendTables(model, tokenizer);
     // An answer names only the model, so new tables wait for the answer to the earlier ones.
-    const there = known ? known.there.then(send) : send();
-    this.#tables.set(model, { tokenizer, there });
-    return there;
+    const received = knownTables ? knownTables.there.then(send) : send();
+    this.#tables.set(model, { tokenizer, there: received });
+    return received;
   }
 
   #sendTables(model: string, tokenizer: Tokenizer): Promise<void> {
     if (!this.alive) return Promise.resolve();
-    const sent = Promise.withResolvers<void>();
-    this.#tablesSent.set(model, sent);
+    const answer = Promise.withResolvers<void>();
+    this.#tablesSent.set(model, answer);
     const { table, body } = packVocabulary(tokenizer);
     this.process.tell({ kind: 'vocabulary', model, ...table }, body);
-    return sent.promise;
+    return answer.promise;
   }
 
   /** Makes an instance of a program for an invocation. @throws LaunchError */
   async prepare(program: StoredProgram, invocation: string): Promise<Prepared> {
-    if (this.#end !== null) throw lost();
+    if (this.#endReason !== null) throw lossError();
     if (this.runs === 0) this.#events.busy();
-    this.#coming++;
+    this.#waitingLaunches++;
     try {
       if (!(await this.#load(program))) {
         await this.#ended.promise;
         await this.lost();
-        throw lost();
+        throw lossError();
       }
     } finally {
-      this.#coming--;
+      this.#waitingLaunches--;
     }
     const instance = ++this.#lastInstance;
     const preparing: Preparing = {
@@ -302,12 +302,12 @@ export class Sandbox {
   #limit(fault: string): NodeJS.Timeout {
     const { leastMs, cpuMs, mostMs } = PREPARE_LIMITS;
     const { pid } = this.process;
-    const before = processTimes(pid);
+    const timesBefore = processTimes(pid);
     const beginMs = performance.now();
     return setInterval(() => {
       const tookMs = performance.now() - beginMs;
-      const now = processTimes(pid);
-      const starved = before !== null && now !== null && now.usedMs - before.usedMs < cpuMs;
+      const timesNow = processTimes(pid);
+      const starved = timesBefore !== null && timesNow !== null && timesNow.usedMs - timesBefore.usedMs < cpuMs;
       if (starved && tookMs < mostMs) return;
       this.process.kill(`it ${fault} within ${Math.round(tookMs / 1000)} s`);
     }, leastMs);
@@ -326,8 +326,8 @@ export class Sandbox {
 
   /** Reports the loss of the sandbox once, with the invocations that may have caused it. */
   lost(): Promise<void> {
-    this.#noted ??= this.#tellLoss();
-    return this.#noted;
+    this.#lossReport ??= this.#tellLoss();
+    return this.#lossReport;
   }
 
   async #tellLoss(): Promise<void> {
@@ -339,8 +339,8 @@ export class Sandbox {
 
   #forget(key: string, modules: readonly string[]): void {
     this.#programs.delete(key);
-    const used = new Set([...this.#programs.values()].flat());
-    const unused = modules.filter((hash) => !used.has(hash));
+    const usedModules = new Set([...this.#programs.values()].flat());
+    const unused = modules.filter((hash) => !usedModules.has(hash));
     for (const hash of unused) this.#modules.delete(hash);
     this.process.tell({ kind: 'forget', key, modules: unused });
   }
@@ -352,7 +352,7 @@ export class Sandbox {
         this.#ready.resolve();
         return;
       case 'beat':
-        for (const used of message.used) this.#runs.get(used.instance)?.usedNow(used);
+        for (const usage of message.used) this.#runs.get(usage.instance)?.usedNow(usage);
         this.look();
         this.#ousted = [...suspectsOf(this.#ousted, this.heardAtMs, true)];
         this.readyInstances = message.ready;
@@ -365,8 +365,8 @@ export class Sandbox {
         if (!this.#preparing.delete(message.instance)) return;
         const { instance, ready, compileMs, instantiateMs } = message;
         const { invocation = '', memoryLimitBytes = 0 } = preparing ?? {};
-        const gone = (run: RemoteRun, stillThere: boolean) => this.#leave(run, stillThere);
-        const run = new RemoteRun({ instance, invocation }, memoryLimitBytes, this, gone);
+        const onGone = (run: RemoteRun, stillThere: boolean) => this.#leave(run, stillThere);
+        const run = new RemoteRun({ instance, invocation }, memoryLimitBytes, this, onGone);
         this.#runs.set(instance, run);
         preparing?.resolve({ run, ready, compileMs, instantiateMs });
         return;
@@ -402,19 +402,19 @@ export class Sandbox {
   }
 
   #lose(reason: string): void {
-    if (this.#end !== null) return;
-    this.#end = reason;
+    if (this.#endReason !== null) return;
+    this.#endReason = reason;
     this.#ready.reject(new Error(`The sandbox ended before it was ready: ${reason}.`));
     const preparing = [...this.#preparing.values()];
     void this.lost().then(() => {
-      for (const each of preparing) each.reject(lost());
+      for (const each of preparing) each.reject(lossError());
     });
     this.#preparing.clear();
-    for (const sent of this.#tablesSent.values()) sent.resolve();
+    for (const answer of this.#tablesSent.values()) answer.resolve();
     this.#ended.resolve(reason);
   }
 }
 
 /** A sandbox's last words may name files of the machine, so only the runtime's log shows the reason. */
-const lost = (): LaunchError =>
+const lossError = (): LaunchError =>
   new LaunchError('runtime-lost', 'The sandbox that was to run this invocation was lost.');

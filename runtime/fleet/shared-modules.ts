@@ -26,9 +26,9 @@ export class SharedModules {
       modules.map(({ hash }) => hash),
     );
     for (const module of modules) {
-      const known = this.#users.get(module.hash) ?? { module, programs: new Set<string>() };
-      known.programs.add(key);
-      this.#users.set(module.hash, known);
+      const usage = this.#users.get(module.hash) ?? { module, programs: new Set<string>() };
+      usage.programs.add(key);
+      this.#users.set(module.hash, usage);
     }
     const [oldest = ''] = this.#programs.keys();
     if (this.#programs.size > MAX_PROGRAMS) this.#forget(oldest);
@@ -36,7 +36,7 @@ export class SharedModules {
 
   /** Returns the shared modules that fit into the bound. */
   modules(): StoredModule[] {
-    let left = this.#maxBytes;
+    let remainingBytes = this.#maxBytes;
     return (
       [...this.#users.values()]
         .map(({ module, programs }) => ({ module, programs: programs.size, tenants: tenantsOf(programs).size }))
@@ -45,8 +45,8 @@ export class SharedModules {
         .sort((a, b) => b.tenants - a.tenants || b.programs - a.programs)
         .map(({ module }) => module)
         .filter(({ bytes }) => {
-          if (bytes.length > left) return false;
-          left -= bytes.length;
+          if (bytes.length > remainingBytes) return false;
+          remainingBytes -= bytes.length;
           return true;
         })
     );
@@ -54,9 +54,9 @@ export class SharedModules {
 
   #forget(key: string): void {
     for (const hash of this.#programs.get(key) ?? []) {
-      const known = this.#users.get(hash);
-      known?.programs.delete(key);
-      if (known?.programs.size === 0) this.#users.delete(hash);
+      const usage = this.#users.get(hash);
+      usage?.programs.delete(key);
+      if (usage?.programs.size === 0) this.#users.delete(hash);
     }
     this.#programs.delete(key);
   }

@@ -13,10 +13,10 @@ const TOKEN_BYTES = 8;
 export class GrammarAccount extends CallAccount {
   #tokens = 0;
   /** The most recent turn that was promised. */
-  #turn: Promise<unknown> = Promise.resolve();
+  #lastTurn: Promise<unknown> = Promise.resolve();
 
-  constructor(cpu?: CpuBudget, taken?: Taken) {
-    super(BOUNDS, cpu, taken);
+  constructor(cpu?: CpuBudget, tenantBytes?: Taken) {
+    super(BOUNDS, cpu, tenantBytes);
   }
 
   /** Reserves room for accepted tokens until `give`; returns an error when there is none. */
@@ -25,28 +25,28 @@ export class GrammarAccount extends CallAccount {
       const text = `the matchers hold more than ${MAX_TOKENS} accepted tokens together; drop what is not needed`;
       return handlerError('limit-exceeded', text);
     }
-    if (this.taken?.fits(tokens * TOKEN_BYTES) === false) return this.shareTaken();
-    this.taken?.add(tokens * TOKEN_BYTES);
+    if (this.tenantBytes?.fits(tokens * TOKEN_BYTES) === false) return this.shareTaken();
+    this.tenantBytes?.add(tokens * TOKEN_BYTES);
     this.#tokens += tokens;
     return null;
   }
 
   give(tokens: number): void {
-    this.taken?.add(-tokens * TOKEN_BYTES);
+    this.tenantBytes?.add(-tokens * TOKEN_BYTES);
     this.#tokens -= tokens;
   }
 
   /** Waits for a turn of the event loop for work on this thread. Each call gets another turn, so that other users are served between. */
   async turn(): Promise<void> {
-    this.#turn = this.#turn.then(() => nextTurn());
-    await this.#turn;
+    this.#lastTurn = this.#lastTurn.then(() => nextTurn());
+    await this.#lastTurn;
   }
 
   /** Does work on this thread and charges its time, which no clock of the guest measures. Does not charge for a promise that `work` returns. */
-  charged<T>(work: () => T): T {
-    const from = performance.now();
+  runCharged<T>(work: () => T): T {
+    const startMs = performance.now();
     const result = work();
-    this.charge(performance.now() - from);
+    this.charge(performance.now() - startMs);
     return result;
   }
 }

@@ -12,7 +12,7 @@ export interface Spelling {
 
 /** The user for whom texts are tokenized. */
 export interface Payer {
-  readonly account: Pick<GrammarAccount, 'turn' | 'charged'>;
+  readonly account: Pick<GrammarAccount, 'turn' | 'runCharged'>;
   /** The error when the tokens are not wanted any more, or the user's time is used up. */
   refuse(): HandlerError | null;
 }
@@ -37,14 +37,14 @@ export async function forcedTokens(forced: Forced, spelling: Spelling, payer: Pa
   for (const offset of reaching) {
     if (certain.tag === 'err') return certain;
     if (certain.val.length === 0) break;
-    const whole = wholeCharacters(bytes, offset);
-    const before = whole > 0 ? await spell(bytes.subarray(0, whole), spelling, payer) : ok(NO_TOKENS);
-    if (before.tag === 'err') return before;
-    const { val: tokens } = before;
+    const wholeLength = wholeCharacters(bytes, offset);
+    const prefixTokens = wholeLength > 0 ? await spell(bytes.subarray(0, wholeLength), spelling, payer) : ok(NO_TOKENS);
+    if (prefixTokens.tag === 'err') return prefixTokens;
+    const { val: tokens } = prefixTokens;
     // When a token begins within a character, the token before it has the character's first part, and may differ from the last token here.
-    const known = whole < offset ? tokens.slice(0, -1) : tokens;
+    const knownTokens = wholeLength < offset ? tokens.slice(0, -1) : tokens;
     const { val: all } = certain;
-    const differs = all.findIndex((token, i) => token !== known[i]);
+    const differs = all.findIndex((token, i) => token !== knownTokens[i]);
     if (differs >= 0) certain = ok(all.slice(0, differs));
   }
   return certain.tag === 'ok' ? ok(Uint32Array.from(certain.val)) : certain;
@@ -61,26 +61,30 @@ async function spell(
   if (refused) return err(refused);
   // SentencePiece tokenizers put a space before every text. A line break in front keeps it away from the text.
   const front = tokenizer.decoding.stripsLeadingSpace ? '\n' : '';
-  const encoded = await account.charged(() => encode(`${front}${Buffer.from(bytes).toString()}`));
-  return encoded.tag === 'ok' ? ok(account.charged(() => tail(bytes, encoded.val, tokenizer))) : encoded;
+  const encoded = await account.runCharged(() => encode(`${front}${Buffer.from(bytes).toString()}`));
+  return encoded.tag === 'ok' ? ok(account.runCharged(() => tail(bytes, encoded.val, tokenizer))) : encoded;
 }
 
 /** The tokens at the end of `tokens` that spell `bytes`; none when there are no such tokens. */
 function tail(bytes: Uint8Array, tokens: Uint32Array, tokenizer: Spelling['tokenizer']): readonly number[] {
   let first = tokens.length;
-  let left = bytes.length;
-  while (left > 0 && first > 0) {
+  let remainingBytes = bytes.length;
+  while (remainingBytes > 0 && first > 0) {
     first -= 1;
     const token = tokenizer.tokenBytes(tokens[first] as number);
-    left -= token.length;
-    if (left < 0 || Buffer.compare(token, bytes.subarray(left, left + token.length)) !== 0) return NO_TOKENS;
+    remainingBytes -= token.length;
+    if (
+      remainingBytes < 0 ||
+      Buffer.compare(token, bytes.subarray(remainingBytes, remainingBytes + token.length)) !== 0
+    )
+      return NO_TOKENS;
   }
-  return left === 0 ? [...tokens.subarray(first)] : NO_TOKENS;
+  return remainingBytes === 0 ? [...tokens.subarray(first)] : NO_TOKENS;
 }
 
 /** The offset of the character that `offset` lies within. */
 function wholeCharacters(bytes: Uint8Array, offset: number): number {
-  let whole = offset;
-  while (whole > 0 && ((bytes[whole] as number) & 0xc0) === 0x80) whole -= 1;
-  return whole;
+  let characterStart = offset;
+  while (characterStart > 0 && ((bytes[characterStart] as number) & 0xc0) === 0x80) characterStart -= 1;
+  return characterStart;
 }

@@ -23,12 +23,12 @@ export class Matcher {
   readonly #account: GrammarAccount;
   readonly #id: number;
   /** The tokens accepted so far, or the error that makes the matcher useless. */
-  readonly #accepted: Promise<Outcome<number[]>>;
+  readonly #acceptedTokens: Promise<Outcome<number[]>>;
   /** Forks that wait for the calls made before them. */
   readonly #forks = new Set<Matcher>();
   readonly #asker: Asker;
   /** The most recent call. */
-  #last: Promise<unknown>;
+  #lastCall: Promise<unknown>;
   /** The worker in which the matcher is open. */
   #link: WorkerLink | undefined;
   #dropped = false;
@@ -39,8 +39,8 @@ export class Matcher {
     this.#id = lastId;
     this.#grammar = grammar;
     this.#account = account;
-    this.#accepted = accepted;
-    this.#last = accepted;
+    this.#acceptedTokens = accepted;
+    this.#lastCall = accepted;
     this.#asker = {
       refuse: () => (this.#unwanted ? CLOSED : account.refuse()),
       charge: (cpuMs) => account.charge(cpuMs),
@@ -55,17 +55,17 @@ export class Matcher {
    */
   accept(tokens: Uint32Array): Promise<Outcome<boolean>> {
     if (tokens.length > MAX_TOKENS) return Promise.resolve(err(TOO_LONG));
-    const own = tokens.slice();
-    return this.#call((accepted) => this.#accept(own, accepted), own.byteLength);
+    const copiedTokens = tokens.slice();
+    return this.#call((accepted) => this.#accept(copiedTokens, accepted), copiedTokens.byteLength);
   }
 
   /**
    * Accepts the tokens of the text that must come next, and returns them: none where there is a choice. See `forcedTokens`.
    *
-   * @param most maximum number of tokens to accept
+   * @param maxTokens maximum number of tokens to accept
    */
-  jump(spelling: Spelling, most: number): Promise<Outcome<Uint32Array>> {
-    if (most === 0) return this.#call(async () => ok(NO_TOKENS));
+  jump(spelling: Spelling, maxTokens: number): Promise<Outcome<Uint32Array>> {
+    if (maxTokens === 0) return this.#call(async () => ok(NO_TOKENS));
     const matcher = this.#id;
     return this.#call(async (accepted) => {
       const forced = await this.#ask({ kind: 'forced', matcher });
@@ -73,11 +73,11 @@ export class Matcher {
       if (typeof forced.val !== 'object' || !('reaching' in forced.val)) return unexpected();
       const tokens = await forcedTokens(forced.val, spelling, { account: this.#account, refuse: this.#asker.refuse });
       if (tokens.tag === 'err') return tokens;
-      const own = tokens.val.slice(0, most);
-      const taken = own.length > 0 ? await this.#accept(own, accepted) : ok(true);
-      if (taken.tag === 'err') return taken;
+      const firstTokens = tokens.val.slice(0, maxTokens);
+      const acceptance = firstTokens.length > 0 ? await this.#accept(firstTokens, accepted) : ok(true);
+      if (acceptance.tag === 'err') return acceptance;
       // A tokenizer may spell a text by tokens that no mask allows, such as special tokens.
-      return ok(taken.val ? own : NO_TOKENS);
+      return ok(acceptance.val ? firstTokens : NO_TOKENS);
     });
   }
 
@@ -98,12 +98,12 @@ export class Matcher {
    */
   masks(guesses: Uint32Array): Promise<Outcome<Uint32Array>> {
     const matcher = this.#id;
-    const own = guesses.slice();
+    const copiedGuesses = guesses.slice();
     return this.#call(async () => {
-      const masks = await this.#ask({ kind: 'masks', matcher, guesses: own });
+      const masks = await this.#ask({ kind: 'masks', matcher, guesses: copiedGuesses });
       if (masks.tag === 'err') return masks;
       return masks.val instanceof Uint32Array ? ok(masks.val) : unexpected();
-    }, own.byteLength);
+    }, copiedGuesses.byteLength);
   }
 
   status(): Promise<Outcome<MatchStatus>> {
@@ -119,8 +119,8 @@ export class Matcher {
   rollback(tokens: number): Promise<Outcome<undefined>> {
     const matcher = this.#id;
     return this.#call(async (accepted) => {
-      const back = await this.#ask({ kind: 'rollback', matcher, tokens });
-      if (back.tag === 'err') return back;
+      const rolledBack = await this.#ask({ kind: 'rollback', matcher, tokens });
+      if (rolledBack.tag === 'err') return rolledBack;
       accepted.length -= tokens;
       this.#account.give(tokens);
       return ok(undefined);
@@ -143,8 +143,8 @@ export class Matcher {
   drop(): void {
     if (this.#dropped) return;
     this.#dropped = true;
-    void this.#last.then(async () => {
-      const accepted = await this.#accepted;
+    void this.#lastCall.then(async () => {
+      const accepted = await this.#acceptedTokens;
       if (accepted.tag === 'ok') this.#account.give(accepted.val.length);
       void this.#link?.request({ kind: 'close', matcher: this.#id }, this.#grammar.job.deadlines.operationMs);
       this.#grammar.release();
@@ -155,13 +155,13 @@ export class Matcher {
     if (accepted.length + tokens.length > MAX_TOKENS) return err(TOO_LONG);
     const refused = this.#account.keep(tokens.length);
     if (refused) return err(refused);
-    const taken = await this.#ask({ kind: 'accept', matcher: this.#id, tokens });
-    if (taken.tag === 'ok' && taken.val === true) {
+    const acceptance = await this.#ask({ kind: 'accept', matcher: this.#id, tokens });
+    if (acceptance.tag === 'ok' && acceptance.val === true) {
       for (const token of tokens) accepted.push(token);
       return ok(true);
     }
     this.#account.give(tokens.length);
-    return taken.tag === 'ok' ? ok(false) : taken;
+    return acceptance.tag === 'ok' ? ok(false) : acceptance;
   }
 
   /** True when no matcher can observe the effects of the calls any more. */
@@ -173,14 +173,14 @@ export class Matcher {
   #call<T>(run: (accepted: number[]) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
     const refused = this.#dropped ? CLOSED : this.#account.begin(bytes);
     if (refused) return Promise.resolve(err(refused));
-    const result = this.#last.then(async () => {
-      const accepted = await this.#accepted;
+    const result = this.#lastCall.then(async () => {
+      const accepted = await this.#acceptedTokens;
       const withdrawn = this.#asker.refuse();
       const outcome = accepted.tag === 'err' ? accepted : withdrawn ? err(withdrawn) : await run(accepted.val);
       this.#account.end(bytes);
       return outcome;
     });
-    this.#last = result;
+    this.#lastCall = result;
     return result;
   }
 
@@ -195,7 +195,7 @@ export class Matcher {
 
   async #open(link: WorkerLink, follows: boolean): Promise<LinkReply> {
     const { id, deadlines } = this.#grammar.job;
-    const accepted = await this.#accepted;
+    const accepted = await this.#acceptedTokens;
     const tokens = Uint32Array.from(accepted.tag === 'ok' ? accepted.val : []);
     const request = { kind: 'open', matcher: this.#id, grammar: id, tokens } as const;
     const opened = await link.request(request, deadlines.compileMs, this.#asker, follows);

@@ -108,8 +108,8 @@ export class GrammarService {
     const refused = refuseSource(source) ?? account.begin(bytes);
     if (refused) return err(refused);
     const key = `${this.#tokenizer(model.tokenizer)} ${model.vocabularySize} ${source.tag} ${text}`;
-    const known = this.#shelves.get(tenant)?.all.get(key);
-    const grammar = known && !known.failed ? known : this.#make(tenant, model, source, key);
+    const existing = this.#shelves.get(tenant)?.all.get(key);
+    const grammar = existing && !existing.failed ? existing : this.#make(tenant, model, source, key);
     if (!grammar) {
       account.end(bytes);
       const reason = "the sources of the tenant's grammars take their share of memory; drop some, or use smaller ones";
@@ -166,12 +166,12 @@ export class GrammarService {
     return this.#sources.enter(tenant, bytes);
   }
 
-  /** Forgets the tenant's unused grammars, except the last `kept` ones. */
-  #trim(tenant: string, kept: number): void {
+  /** Forgets the tenant's unused grammars, except the last `keptCount` ones. */
+  #trim(tenant: string, keptCount: number): void {
     const shelf = this.#shelves.get(tenant);
     if (!shelf) return;
     for (const grammar of shelf.unused.keys()) {
-      if (shelf.unused.size <= kept) return;
+      if (shelf.unused.size <= keptCount) return;
       this.#forget(tenant, shelf, grammar);
     }
   }

@@ -19,13 +19,13 @@ export interface Vocabulary {
 const TOKENS_PER_TURN = 2000;
 
 /** Vocabularies by tokenizer and size. */
-const packed = new WeakMap<Tokenizer, Map<number, Promise<Vocabulary>>>();
+const vocabularies = new WeakMap<Tokenizer, Map<number, Promise<Vocabulary>>>();
 let lastId = 0;
 
 /** The vocabulary of a model of `size` tokens; made once, unless it fails. */
 export function vocabularyOf(tokenizer: Tokenizer, size: number): Promise<Vocabulary> {
-  const sizes = packed.get(tokenizer) ?? new Map<number, Promise<Vocabulary>>();
-  packed.set(tokenizer, sizes);
+  const sizes = vocabularies.get(tokenizer) ?? new Map<number, Promise<Vocabulary>>();
+  vocabularies.set(tokenizer, sizes);
   let vocabulary = sizes.get(size);
   if (!vocabulary) {
     vocabulary = pack(tokenizer, size);
@@ -42,9 +42,9 @@ async function pack(tokenizer: Tokenizer, size: number): Promise<Vocabulary> {
   for (let id = 0; id < size; id += 1) {
     if (id % TOKENS_PER_TURN === TOKENS_PER_TURN - 1) await nextTurn();
     const bytes = id < tokenizer.vocabularySize ? tokenizer.tokenBytes(id) : NOTHING;
-    const kept = bytes.length > 0 && !isSpecial(id, bytes) ? bytes : NOTHING;
-    pieces.push(kept);
-    offsets[id + 1] = (offsets[id] ?? 0) + kept.length;
+    const spelling = bytes.length > 0 && !isSpecial(id, bytes) ? bytes : NOTHING;
+    pieces.push(spelling);
+    offsets[id + 1] = (offsets[id] ?? 0) + spelling.length;
   }
   const bytes = new Uint8Array(new SharedArrayBuffer(offsets[size] ?? 0));
   for (const [id, piece] of pieces.entries()) bytes.set(piece, offsets[id]);
@@ -56,10 +56,10 @@ const NOTHING = new Uint8Array(0);
 
 /** Special tokens are those that a decoded text leaves out. */
 function specialTest(tokenizer: Tokenizer): (id: number, bytes: Uint8Array) => boolean {
-  const whole = tokenizer.stream({ continuation: true });
+  const sharedStream = tokenizer.stream({ continuation: true });
   return (id, bytes) => {
     // A stream between two characters answers whole characters at once, but keeps the first half of a character.
-    if (isUtf8(bytes)) return whole.push([id]) === '';
+    if (isUtf8(bytes)) return sharedStream.push([id]) === '';
     const stream = tokenizer.stream({ continuation: true });
     return stream.push([id]) + stream.finish() === '';
   };

@@ -75,8 +75,8 @@ export class WorkerLink {
   /** First answer to a guest; undefined while the worker is set up. */
   #servesSince: number | undefined;
   /** The reason for which the worker ends after its current request. */
-  #retired: HandlerError | undefined;
-  #ended: HandlerError | undefined;
+  #retireReason: HandlerError | undefined;
+  #endReason: HandlerError | undefined;
   /** Number of operations that need this worker; the `Workers` count them. */
   users = 0;
   /** End of the last such operation, in milliseconds of `performance.now`. */
@@ -88,7 +88,7 @@ export class WorkerLink {
       ...{ program: PROGRAM, name, read: CODE },
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
     });
-    this.#worker.on('message', (sent: Sent) => this.#answered(sent));
+    this.#worker.on('message', (sent: Sent) => this.#onAnswer(sent));
     this.#worker.on('error', (error) => this.#fail(crash(error)));
     this.#exited = new Promise((resolve) => {
       this.#worker.on('exit', () => {
@@ -100,7 +100,7 @@ export class WorkerLink {
   }
 
   get ended(): boolean {
-    return this.#ended !== undefined;
+    return this.#endReason !== undefined;
   }
 
   /** Milliseconds until the worker's turn is over, at the time `now`; infinite while the worker is set up. */
@@ -115,7 +115,7 @@ export class WorkerLink {
    *   that follow none: within one turn of the worker, some operations get their answers although others set up grammars and matchers.
    */
   request(request: Request, deadlineMs: number, asker = PLATFORM, follows = false): Promise<LinkReply> {
-    if (this.#ended) return Promise.resolve({ tag: 'ended', culprit: false, val: this.#ended });
+    if (this.#endReason) return Promise.resolve({ tag: 'ended', culprit: false, val: this.#endReason });
     return new Promise((resolve) => this.#push({ request, asker, deadlineMs, follows, resolve }));
   }
 
@@ -137,15 +137,15 @@ export class WorkerLink {
 
   /** Ends the worker after its current request. Resolves when the thread is gone. */
   retire(reason: HandlerError): Promise<void> {
-    this.#retired = reason;
+    this.#retireReason = reason;
     if (this.#pending.length === 0) this.#end(reason);
     return this.#exited;
   }
 
   #push(pending: Pending): void {
     // The first one is with the worker.
-    const place = pending.follows ? this.#pending.findIndex(({ follows }, index) => index > 0 && !follows) : -1;
-    if (place > 0) this.#pending.splice(place, 0, pending);
+    const insertAt = pending.follows ? this.#pending.findIndex(({ follows }, index) => index > 0 && !follows) : -1;
+    if (insertAt > 0) this.#pending.splice(insertAt, 0, pending);
     else this.#pending.push(pending);
     if (this.#pending.length === 1) this.#begin();
   }
@@ -153,7 +153,7 @@ export class WorkerLink {
   /** Sends the request whose turn it is, and starts its deadline. */
   #begin(): void {
     this.#endTurn();
-    const next = this.#wanted();
+    const next = this.#firstWanted();
     if (!next) return;
     this.#turnAt = performance.now();
     if (next.request) this.#worker.postMessage(next.request);
@@ -165,7 +165,7 @@ export class WorkerLink {
   }
 
   /** The first pending request that is not withdrawn. */
-  #wanted(): Pending | undefined {
+  #firstWanted(): Pending | undefined {
     for (let [next] = this.#pending; next; [next] = this.#pending) {
       const refused = next.asker.refuse();
       if (!refused) return next;
@@ -175,21 +175,21 @@ export class WorkerLink {
     return undefined;
   }
 
-  #answered({ reply, cpuMs }: Sent): void {
-    if (this.#ended) return;
-    const answered = this.#pending.shift();
-    answered?.asker.charge(cpuMs);
-    if (answered && answered.asker !== this.#setUp && answered.asker !== PLATFORM)
+  #onAnswer({ reply, cpuMs }: Sent): void {
+    if (this.#endReason) return;
+    const answeredRequest = this.#pending.shift();
+    answeredRequest?.asker.charge(cpuMs);
+    if (answeredRequest && answeredRequest.asker !== this.#setUp && answeredRequest.asker !== PLATFORM)
       this.#servesSince ??= performance.now();
-    if (this.#retired) this.#end(this.#retired);
+    if (this.#retireReason) this.#end(this.#retireReason);
     else this.#begin();
-    answered?.resolve(reply);
+    answeredRequest?.resolve(reply);
   }
 
   /** Ends the worker because of its current request, which pays for the time since its turn began. */
   #fail(reason: HandlerError): void {
     const [culprit] = this.#pending;
-    if (this.#ended) return;
+    if (this.#endReason) return;
     this.#pending.shift();
     // The timer waits longer for a stalled process, and the guest does not pay for that.
     const elapsedMs = Math.min(performance.now() - this.#turnAt, culprit?.deadlineMs ?? 0);
@@ -199,8 +199,8 @@ export class WorkerLink {
   }
 
   #end(reason: HandlerError): void {
-    if (this.#ended) return;
-    this.#ended = reason;
+    if (this.#endReason) return;
+    this.#endReason = reason;
     this.#endTurn();
     void this.#worker.terminate();
     for (const { resolve } of this.#pending.splice(0)) resolve({ tag: 'ended', culprit: false, val: reason });

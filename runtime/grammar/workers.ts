@@ -61,12 +61,12 @@ export class Workers {
 
   /** Runs `use` with the tenant's worker, which counts as used meanwhile. */
   async with<T>(tenant: string, use: (link: WorkerLink) => Promise<T>): Promise<Outcome<T>> {
-    const held = await this.#hold(tenant);
-    if (held.tag === 'err') return held;
+    const acquired = await this.#hold(tenant);
+    if (acquired.tag === 'err') return acquired;
     try {
-      return ok(await use(held.val));
+      return ok(await use(acquired.val));
     } finally {
-      this.#release(tenant, held.val);
+      this.#release(tenant, acquired.val);
     }
   }
 
@@ -145,9 +145,9 @@ export class Workers {
     while (this.#ending.size < this.#waiting.size && this.#links.size > 0) {
       const now = performance.now();
       const links = [...this.#links].map(([tenant, link]) => ({ tenant, link, left: timeLeft(link, now) }));
-      const over = links.filter(({ left }) => left === 0);
-      const [unused] = over.filter(({ link }) => link.users === 0).sort((a, b) => a.link.usedAt - b.link.usedAt);
-      const [longest] = over;
+      const removable = links.filter(({ left }) => left === 0);
+      const [unused] = removable.filter(({ link }) => link.users === 0).sort((a, b) => a.link.usedAt - b.link.usedAt);
+      const [longest] = removable;
       if (unused) this.#end(unused.tenant, unused.link, MADE_ROOM);
       else if (longest) this.#remove(longest.tenant, longest.link, longest.link.retire(MADE_ROOM));
       else {
@@ -171,16 +171,16 @@ export class Workers {
     this.#options.onEnd(tenant);
     clearTimeout(this.#idle.get(link));
     this.#idle.delete(link);
-    const gone = exited.then(() => {
-      this.#ending.delete(gone);
+    const removal = exited.then(() => {
+      this.#ending.delete(removal);
       this.#serve();
     });
-    this.#ending.add(gone);
+    this.#ending.add(removal);
   }
 }
 
 /** Milliseconds until a worker may make room. */
 function timeLeft(link: WorkerLink, now: number): number {
-  const left = link.turnLeft(now);
-  return link.users > 0 ? left : Math.max(0, Math.min(left, link.usedAt + REST_MS - now));
+  const turnLeftMs = link.turnLeft(now);
+  return link.users > 0 ? turnLeftMs : Math.max(0, Math.min(turnLeftMs, link.usedAt + REST_MS - now));
 }

@@ -120,8 +120,8 @@ export class Guests {
     if (!instance) {
       // The runtime released the instance before it heard of the invocation's end.
       const trapped = { tag: 'trapped', val: { code: 'terminated', message: 'its instance was released' } } as const;
-      const used = { cpuMs: 0, memoryBytes: 0n, calls: 0n };
-      invocation.end({ ending: trapped, used, handlerErrors: [], stderr: '', firstCallMs: undefined });
+      const usage = { cpuMs: 0, memoryBytes: 0n, calls: 0n };
+      invocation.end({ ending: trapped, used: usage, handlerErrors: [], stderr: '', firstCallMs: undefined });
       return;
     }
     instance.running = true;
@@ -155,15 +155,15 @@ export class Guests {
   }
 
   /** Returns the instances whose CPU time has grown since the last call. */
-  used(): InstanceUsed[] {
-    const grown: InstanceUsed[] = [];
+  takeUsage(): InstanceUsed[] {
+    const changedUsage: InstanceUsed[] = [];
     for (const [number, instance] of this.#instances) {
-      const used = usedOf(instance);
-      if (used.cpuMs === instance.toldCpuMs) continue;
-      instance.toldCpuMs = used.cpuMs;
-      grown.push({ instance: number, ...used });
+      const usage = usedOf(instance);
+      if (usage.cpuMs === instance.toldCpuMs) continue;
+      instance.toldCpuMs = usage.cpuMs;
+      changedUsage.push({ instance: number, ...usage });
     }
-    return grown;
+    return changedUsage;
   }
 
   #takeModule({ hash, whole }: { hash: string; whole: boolean }, bytes: Uint8Array<ArrayBuffer>): void {
@@ -190,15 +190,15 @@ export class Guests {
   }
 
   async #prepare(instance: number, key: string): Promise<void> {
-    const from = performance.now();
+    const startMs = performance.now();
     this.#preparing += 1;
     try {
-      const known = this.#pool.has(key);
+      const isKnown = this.#pool.has(key);
       const compiling = this.#programs.get(key);
       const program = await compiling;
       if (!program) throw new TypeError(`the program ${key} was not sent`);
-      const compileMs = known ? 0 : performance.now() - from;
-      await this.#turn();
+      const compileMs = isKnown ? 0 : performance.now() - startMs;
+      await this.#waitForTurn();
       this.#pool.admit(key, program);
       const { execution, instantiateMs, ready } = this.#pool.take(key);
       // The program may have been forgotten in the meantime.
@@ -206,7 +206,7 @@ export class Guests {
       this.#instances.set(instance, { key, program, execution, running: false, chargedMs: 0, toldCpuMs: 0 });
       this.#tell({ kind: 'prepared', instance, ready, compileMs, instantiateMs });
     } catch (error) {
-      const message = cut(error instanceof Error ? error.message : String(error));
+      const message = shortened(error instanceof Error ? error.message : String(error));
       this.#tell({ kind: 'unprepared', instance, message });
     } finally {
       this.#preparing -= 1;
@@ -218,7 +218,7 @@ export class Guests {
    * between two launches. Running guests go first: those that a slice suspended, and those whose answers have come. Otherwise the instances of
    * many simultaneous launches would all exist at once, V8 would collect garbage among all of them, and all would end late.
    */
-  #turn(): Promise<void> {
+  #waitForTurn(): Promise<void> {
     return new Promise((resolve) => {
       if (this.#launches.push(resolve) === 1) this.#launchLater(performance.now());
     });
@@ -251,15 +251,15 @@ function endedOf(instance: Instance, ending: Ending, startedAt: number): Lifecyc
     ending:
       ending.kind === 'returned'
         ? { tag: ending.ok ? 'success' : 'failure', val: ending.text }
-        : { tag: 'trapped', val: { code: ending.trap.code, message: cut(ending.trap.message) } },
+        : { tag: 'trapped', val: { code: ending.trap.code, message: shortened(ending.trap.message) } },
     used: { cpuMs, memoryBytes: BigInt(memoryBytes), calls: BigInt(calls) },
     handlerErrors: [...guest.handlerErrors]
       .slice(0, MAX_HANDLER_ERRORS)
-      .map(([tag, text]) => ({ tag, text: cut(text) })),
-    stderr: cut(guest.stderr),
+      .map(([tag, text]) => ({ tag, text: shortened(text) })),
+    stderr: shortened(guest.stderr),
     firstCallMs: guest.firstCallAt === 0 ? undefined : Math.max(0, guest.firstCallAt - startedAt),
   };
 }
 
-const cut = (text: string): string =>
+const shortened = (text: string): string =>
   text.length > MAX_TEXT_CHARACTERS ? `${text.slice(0, MAX_TEXT_CHARACTERS)}…` : text;

@@ -39,6 +39,6 @@ const end = new SandboxEnd(new Socket({ fd: CHANNEL, readable: true, writable: t
 let quiet = 0;
 setInterval(() => {
   quiet = guests.busy || quiet >= IDLE_BEATS - 1 ? 0 : quiet + 1;
-  if (quiet === 0) end.tell({ kind: 'beat', used: guests.used(), ready: guests.ready });
+  if (quiet === 0) end.tell({ kind: 'beat', used: guests.takeUsage(), ready: guests.ready });
 }, BEAT_MS);
 end.tell({ kind: 'ready' });

@@ -29,8 +29,8 @@ export function decodingOf(
     createTokenStream(all ? tokenBytes : visibleBytes, stripsLeadingSpace && !continuation);
   return {
     decode(tokens, options) {
-      const whole = stream(options);
-      return whole.push(tokens) + whole.finish();
+      const tokenStream = stream(options);
+      return tokenStream.push(tokens) + tokenStream.finish();
     },
     stream,
     special,

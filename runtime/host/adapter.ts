@@ -2,7 +2,7 @@ import type { AdapterInfo, StepRequest as WireStepRequest } from '#gpu-host/prot
 import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { Mask, StepResult } from '#wit/generated/host.ts';
-import { counted, leastOf, tokensOf } from './fused.ts';
+import { countStepTokens, leastOf, tokensOf } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
@@ -53,6 +53,6 @@ export const adapter = {
     if (offered.tag === 'err') return Promise.resolve(offered);
     const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');
     const result = offered.val.ask(queue.id, { op: 'step', request: { ...request, adapter: name } });
-    return counted(inferlet, tokens, result, step);
+    return countStepTokens(inferlet, tokens, result, step);
   },
 };

@@ -63,7 +63,7 @@ export class ChildHandle {
     this.#inferlet = inferlet;
     this.#received = new SourceReader(inferlet, () => this.#receive(), messageBytes);
     const refused = inferlet.childHandles.take(this);
-    this.#child = refused ? Promise.resolve(err(refused)) : launched(inferlet, name, input);
+    this.#child = refused ? Promise.resolve(err(refused)) : launchChild(inferlet, name, input);
     this.#sending = this.#child;
     // A handle whose child never began does not count against the bound.
     this.#child.then(({ tag }) => {
@@ -87,7 +87,7 @@ export class ChildHandle {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    this.#next(async () => {
+    this.#enqueue(async () => {
       const child = await this.#child;
       if (child.tag === 'ok') await child.val.closeInbox();
       // Ignore errors: a child that cannot be told has ended.
@@ -99,12 +99,12 @@ export class ChildHandle {
   }
 
   wait(): Promise<Outcome<Ending>> {
-    const ended = this.#during(async (child) => {
+    const whenEnded = this.#during(async (child) => {
       await child.ended;
       return ok(undefined);
     });
-    const ending = ended.then((outcome) => (outcome.tag === 'ok' ? this.#ending() : outcome));
-    return this.#inferlet.unread.kept(ending, (how) => (how.tag === 'success' ? Buffer.byteLength(how.val) : 0));
+    const ending = whenEnded.then((outcome) => (outcome.tag === 'ok' ? this.#ending() : outcome));
+    return this.#inferlet.unread.keep(ending, (how) => (how.tag === 'success' ? Buffer.byteLength(how.val) : 0));
   }
 
   cancel(reason = 'Its parent cancelled it.'): void {
@@ -126,10 +126,10 @@ export class ChildHandle {
     this.#sendingCount++;
     this.#sendingBytes += bytes;
     // Copy the bytes: they are a view of the guest's memory, which the guest may change.
-    const own: Message = message.tag === 'text' ? message : { tag: 'bytes', val: message.val.slice() };
-    return this.#next(async () => {
+    const copiedMessage: Message = message.tag === 'text' ? message : { tag: 'bytes', val: message.val.slice() };
+    return this.#enqueue(async () => {
       const child = await this.#child;
-      return child.tag === 'ok' ? child.val.send(own) : child;
+      return child.tag === 'ok' ? child.val.send(copiedMessage) : child;
     }).finally(() => {
       this.#sendingCount--;
       this.#sendingBytes -= bytes;
@@ -160,10 +160,10 @@ export class ChildHandle {
   }
 
   /** Runs `work` after all earlier work has settled, even when that failed. */
-  #next<T>(work: () => Promise<T>): Promise<T> {
-    const next = this.#sending.then(work, work);
-    this.#sending = next.catch(() => undefined);
-    return next;
+  #enqueue<T>(work: () => Promise<T>): Promise<T> {
+    const queued = this.#sending.then(work, work);
+    this.#sending = queued.catch(() => undefined);
+    return queued;
   }
 
   /** Runs `work` once the child has started, and counts it as a wait of the inferlet. */
@@ -174,7 +174,7 @@ export class ChildHandle {
   }
 }
 
-function launched(inferlet: Inferlet, name: string, input: string): Promise<Outcome<RunningChild>> {
+function launchChild(inferlet: Inferlet, name: string, input: string): Promise<Outcome<RunningChild>> {
   if (!inferlet.own) return Promise.resolve(err(handlerError('unsupported', 'this host launches no children')));
   return inferlet.own.children.launch(name, input).catch((error: unknown) => {
     return err(handlerError('internal', `the child could not be launched: ${unexpected(error)}`));

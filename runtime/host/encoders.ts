@@ -36,7 +36,7 @@ function unread<T extends Pick<Vectors, 'values'>>(
   call: (signal: AbortSignal) => Promise<Outcome<T>>,
 ): Promise<Outcome<T>> {
   const dropped = new AbortController();
-  return inferlet.unread.kept(
+  return inferlet.unread.keep(
     call(dropped.signal),
     ({ values }) => values.length * VALUE_BYTES,
     () => dropped.abort(),

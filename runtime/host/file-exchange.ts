@@ -36,7 +36,7 @@ export class FileTransfers {
     const fault = fileFault(name, mediaType, content.length);
     if (fault !== null) {
       const tag = content.length > MAX_FILE_BYTES ? 'limit-exceeded' : 'invalid-argument';
-      return refused(handlerError(tag, fault));
+      return refuse(handlerError(tag, fault));
     }
     // Copy the content: it is a view of the guest's memory, which the guest may change.
     const stored = content.slice();
@@ -45,21 +45,21 @@ export class FileTransfers {
 
   receive(name: string): Promise<Outcome<FileExchangeFile>> {
     const fault = fileFault(name, 'text/plain', 0);
-    if (fault !== null) return refused(handlerError('invalid-argument', fault));
+    if (fault !== null) return refuse(handlerError('invalid-argument', fault));
     const { unread, outgoing, stopped, own } = this.#inferlet;
     const wait = new DroppableWait();
     const why = own ? (stopped ?? outgoing.refusal(0) ?? this.#receiving.take(wait)) : NO_FILES;
-    if (why) return refused(why);
-    const place = new UnreadResult(unread, () => wait.drop());
+    if (why) return refuse(why);
+    const unreadResult = new UnreadResult(unread, () => wait.drop());
     const received = this.#ask(async (files): Promise<Outcome<FileExchangeFile>> => {
       try {
-        if (await files.appears(name, wait.signal)) return await this.#fetch(files, name, place, wait.signal);
+        if (await files.appears(name, wait.signal)) return await this.#fetch(files, name, unreadResult, wait.signal);
         return err(NO_MORE);
       } finally {
         this.#receiving.give(wait);
       }
     });
-    return place.of(received);
+    return unreadResult.of(received);
   }
 
   list(): Promise<Outcome<readonly FileExchangeFileInfo[]>> {
@@ -110,16 +110,16 @@ export class FileTransfers {
   #fetch(
     files: InvocationFiles,
     name: string,
-    place: UnreadResult,
-    dropped: AbortSignal,
+    unreadResult: UnreadResult,
+    dropSignal: AbortSignal,
   ): Promise<Outcome<FileExchangeFile>> {
     const fetched = this.#fetching.then(async (): Promise<Outcome<FileExchangeFile>> => {
       const full = this.#inferlet.unread.refusal(1);
       if (full) return err(full);
-      const file = dropped.aborted ? null : await this.#read(files, name);
+      const file = dropSignal.aborted ? null : await this.#read(files, name);
       if (!file) return err(NO_MORE);
       const { mediaType, content } = file;
-      const noRoom = place.offer(content.length);
+      const noRoom = unreadResult.offer(content.length);
       return noRoom ? err(noRoom) : ok({ mediaType, content });
     });
     this.#fetching = fetched.catch(() => undefined);
@@ -143,7 +143,7 @@ export class FileTransfers {
   }
 }
 
-function refused<T>(error: HandlerError): Promise<Outcome<T>> {
+function refuse<T>(error: HandlerError): Promise<Outcome<T>> {
   return Promise.resolve(err(error));
 }
 

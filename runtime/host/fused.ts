@@ -32,11 +32,11 @@ export class RunResource {
    * The rest of the run, when a quota has room only for a part of it; null when the device decodes all of it. Its lists count as carried by
    * a call under way.
    */
-  #rest: WireRunRequest | null = null;
+  #restOfRun: WireRunRequest | null = null;
   /** Bytes of its lists that count, without the tokens that the run has added to them since. */
   #restBytes = 0;
   /** Number of calls on the queue when the device began the run. */
-  #callsThen = 0;
+  #callsAtStart = 0;
   /** True when this class counts the run's tokens. */
   readonly #counts: boolean;
   #stopped = false;
@@ -65,12 +65,12 @@ export class RunResource {
 
   async next(): Promise<Outcome<RunChunk>> {
     if (this.#isBusy) return err(RUN_BUSY);
-    const next = this.#handle?.next();
-    if (!next) return this.#refusal as Outcome<RunChunk>;
+    const nextChunk = this.#handle?.next();
+    if (!nextChunk) return this.#refusal as Outcome<RunChunk>;
     this.#isBusy = true;
-    const outcome = await next;
+    const outcome = await nextChunk;
     this.#isBusy = false;
-    if (outcome.tag === 'ok') return ok(this.#took(outcome.val));
+    if (outcome.tag === 'ok') return ok(this.#countChunk(outcome.val));
     this.#end();
     return outcome;
   }
@@ -105,7 +105,7 @@ export class RunResource {
       return ok({ tokens: Uint32Array.from(pipe.tokens), text, held, stop, finished });
     };
     // Report the sent text first; the next call returns the error.
-    const failed = (error: HandlerError): Outcome<Piped> => {
+    const failWith = (error: HandlerError): Outcome<Piped> => {
       this.#end();
       if (pipe.tokens.length === 0) return err(error);
       this.stop();
@@ -116,31 +116,31 @@ export class RunResource {
     };
     for (;;) {
       const outcome = (await this.#handle?.next()) ?? (this.#refusal as Outcome<RunChunk>);
-      if (outcome.tag === 'err') return failed(outcome.val);
+      if (outcome.tag === 'err') return failWith(outcome.val);
       const { tokens, finished } = outcome.val;
       if (this.#dropped) {
         this.#count(tokens.length);
-        return failed(handlerError('closed', 'the run was dropped'));
+        return failWith(handlerError('closed', 'the run was dropped'));
       }
-      const before = pipe.tokens.length;
-      const from = performance.now();
+      const tokensBefore = pipe.tokens.length;
+      const startMs = performance.now();
       const pushed = pipe.push(tokens, finished === 'stop-token');
       const text = pushed.tag === 'ok' ? pushed.val : '';
       this.#foundStop ||= pipe.stop !== undefined;
       const sending = text === '' ? null : this.#send(pipe.messages(text));
-      this.#chargePipe(performance.now() - from);
+      this.#chargePipe(performance.now() - startMs);
       const unsent = pushed.tag === 'err' ? pushed.val : await sending;
       if (!unsent) pipe.sent += text;
-      const count = pipe.tokens.length - before;
+      const count = pipe.tokens.length - tokensBefore;
       if (pipe.stop !== undefined) {
-        this.#count(Math.max(count, decoded - before));
+        this.#count(Math.max(count, decoded - tokensBefore));
         this.#end();
         this.stop();
-        return unsent ? failed(unsent) : piped();
+        return unsent ? failWith(unsent) : piped();
       }
-      const took = this.#took(outcome.val);
-      if (unsent) return failed(unsent);
-      if (took.finished !== undefined) return piped(took.finished);
+      const chunk = this.#countChunk(outcome.val);
+      if (unsent) return failWith(unsent);
+      if (chunk.finished !== undefined) return piped(chunk.finished);
     }
   }
 
@@ -185,14 +185,14 @@ export class RunResource {
   }
 
   /** Counts a chunk's tokens. Returns the chunk that the inferlet gets. */
-  #took(chunk: RunChunk): RunChunk {
+  #countChunk(chunk: RunChunk): RunChunk {
     const { tokens, finished } = chunk;
     this.#count(tokens.length);
-    const rest = this.#rest;
-    if (rest && finished === 'max-tokens') return this.#atCap(rest, tokens);
+    const restOfRun = this.#restOfRun;
+    if (restOfRun && finished === 'max-tokens') return this.#atCap(restOfRun, tokens);
     if (this.#inferlet.refuseTokens(0)) this.stop();
     if (finished !== undefined) this.#end();
-    else if (rest) this.#rest = after(rest, tokens);
+    else if (restOfRun) this.#restOfRun = restAfter(restOfRun, tokens);
     return chunk;
   }
 
@@ -211,33 +211,33 @@ export class RunResource {
   #begin(request: WireRunRequest): RunHandle | null {
     const { device, id } = this.#queue;
     if (!device) return null;
-    const most = Math.floor(this.#inferlet.tokens.quotaLeft / TOKENS_OF_ONE);
-    const capped = request.maxTokens > most;
-    const refused = capped ? this.#keep(request) : null;
+    const quotaTokens = Math.floor(this.#inferlet.tokens.quotaLeft / TOKENS_OF_ONE);
+    const isCapped = request.maxTokens > quotaTokens;
+    const refused = isCapped ? this.#keep(request) : null;
     if (refused) {
       this.#refusal = err(refused);
       this.#end();
       return null;
     }
-    if (!capped) this.#forget();
-    const handle = device.run(id, capped ? { ...request, maxTokens: most } : request);
-    this.#callsThen = device.callsOn(id);
+    if (!isCapped) this.#forget();
+    const handle = device.run(id, isCapped ? { ...request, maxTokens: quotaTokens } : request);
+    this.#callsAtStart = device.callsOn(id);
     return handle;
   }
 
   /** Handles a run that the quota capped, and its last tokens: continues it if the quota has room by now. */
   #atCap(request: WireRunRequest, tokens: Uint32Array): RunChunk {
-    const rest = after(request, tokens);
-    this.#rest = rest;
+    const restOfRun = restAfter(request, tokens);
+    this.#restOfRun = restOfRun;
     if (this.#stopped) {
       this.#end();
       return { tokens, finished: 'stopped' };
     }
     const { device, id } = this.#queue;
     // Do not continue behind later calls on the queue: the run would see their effects.
-    const inTurn = device?.callsOn(id) === this.#callsThen;
+    const inTurn = device?.callsOn(id) === this.#callsAtStart;
     const refused = inTurn ? this.#inferlet.refuseTokens(TOKENS_OF_ONE) : this.#refuseLate();
-    this.#handle = refused ? null : this.#begin(rest);
+    this.#handle = refused ? null : this.#begin(restOfRun);
     if (refused) {
       this.#refusal = err(refused);
       this.#end();
@@ -247,21 +247,21 @@ export class RunResource {
 
   /** Keeps the rest of a capped run. Copies its lists the first time: they may be views of the guest's memory. */
   #keep(request: WireRunRequest): HandlerError | null {
-    if (!this.#rest) {
+    if (!this.#restOfRun) {
       const { outgoing } = this.#inferlet;
       const bytes = bytesOf(request);
       const refused = outgoing.refusal(bytes);
       if (refused) return refused;
       outgoing.begin(bytes);
       this.#restBytes = bytes;
-      this.#rest = own(request);
-    } else this.#rest = request;
+      this.#restOfRun = copyRequest(request);
+    } else this.#restOfRun = request;
     return null;
   }
 
   #forget(): void {
-    if (this.#rest) this.#inferlet.outgoing.end(this.#restBytes);
-    this.#rest = null;
+    if (this.#restOfRun) this.#inferlet.outgoing.end(this.#restBytes);
+    this.#restOfRun = null;
   }
 
   /** Ends the record of the run's step, and forgets the rest: the run gives no more tokens. */
@@ -284,7 +284,7 @@ function bytesOf({ pages, stopTokens, changes }: WireRunRequest): number {
 }
 
 /** A request with copies of its lists. */
-function own({ changes, ...request }: WireRunRequest): WireRunRequest {
+function copyRequest({ changes, ...request }: WireRunRequest): WireRunRequest {
   const lists = { pages: request.pages.slice(), stopTokens: request.stopTokens.slice() };
   if (!changes) return { ...request, ...lists };
   const { biasTokens, biasValues, chosen } = changes;
@@ -293,7 +293,7 @@ function own({ changes, ...request }: WireRunRequest): WireRunRequest {
 }
 
 /** The rest of a run after some of its tokens. */
-function after({ changes, ...request }: WireRunRequest, tokens: Uint32Array): WireRunRequest {
+function restAfter({ changes, ...request }: WireRunRequest, tokens: Uint32Array): WireRunRequest {
   const count = tokens.length;
   const token = tokens[count - 1] ?? request.token;
   const rest = { ...request, token, position: request.position + count, maxTokens: request.maxTokens - count };
@@ -322,7 +322,7 @@ export const leastOf = ({ inputs, outputs, cacheable }: CallTokens): number => i
 const cachedOf = ({ cachedTokens }: DeviceStepResult): number => cachedTokens;
 
 /** Counts a fused step's tokens, including those that the prefix cache had, for the inferlet; returns the result. */
-export function counted(
+export function countStepTokens(
   inferlet: Inferlet,
   tokens: CallTokens,
   result: Promise<Outcome<DeviceStepResult>>,
@@ -347,6 +347,6 @@ export const fused = {
     if (refused) return Promise.resolve(err(refused));
     if (!queue.device) return Promise.resolve(queue.refusal());
     const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');
-    return counted(inferlet, tokens, queue.device.ask(queue.id, { op: 'step', request }), step);
+    return countStepTokens(inferlet, tokens, queue.device.ask(queue.id, { op: 'step', request }), step);
   },
 };

@@ -33,13 +33,13 @@ export class GrammarRun implements RunHandle {
   /** The inputs of the next step: the last token that the inferlet got or will get, and the forced tokens behind it. */
   #inputs: readonly number[];
   /** Number of tokens decoded so far: the inputs of all steps. */
-  #decoded = 0;
+  #decodedCount = 0;
   #finished: FinishReason | undefined;
-  #failed: HandlerError | undefined;
+  #failure: HandlerError | undefined;
   #stopped = false;
   #isDecoding = false;
   /** True while its lists count as carried by a call under way. */
-  #counted = true;
+  #isCounted = true;
   readonly #bytes: number;
 
   /** @param request its lists may be views of the guest's memory */
@@ -57,7 +57,7 @@ export class GrammarRun implements RunHandle {
     this.#request = { ...rest, pages: refused ? NONE : rest.pages.slice() };
     this.#stopTokens = refused ? NO_STOPS : new Set(stopTokens);
     if (!refused) return;
-    this.#failed = refused;
+    this.#failure = refused;
     this.#release();
   }
 
@@ -66,23 +66,23 @@ export class GrammarRun implements RunHandle {
     this.#isDecoding = true;
     const chunk = await this.#slice();
     this.#isDecoding = false;
-    if (this.#stopped || this.#finished || this.#failed) this.#release();
+    if (this.#stopped || this.#finished || this.#failure) this.#release();
     return chunk;
   }
 
   async #slice(): Promise<Outcome<RunChunk>> {
-    const until = performance.now() + SLICE_MS;
+    const sliceEndMs = performance.now() + SLICE_MS;
     const tokens: number[] = [];
     do {
       // A drop during this wait releases the queue, so that no step may follow.
       await this.#inferlet.grammarAccount.turn();
       if (this.#stopped) this.#finished ??= 'stopped';
-      if (this.#failed || this.#finished) break;
-      const failed = await this.#decode(tokens);
-      if (failed) this.#failed = failed;
-    } while (!this.#finished && performance.now() < until);
+      if (this.#failure || this.#finished) break;
+      const failure = await this.#decode(tokens);
+      if (failure) this.#failure = failure;
+    } while (!this.#finished && performance.now() < sliceEndMs);
     // Tokens decoded before a failure are good.
-    if (this.#failed && tokens.length === 0) return err(this.#failed);
+    if (this.#failure && tokens.length === 0) return err(this.#failure);
     return ok({ tokens: Uint32Array.from(tokens), finished: this.#finished });
   }
 
@@ -103,8 +103,8 @@ export class GrammarRun implements RunHandle {
 
   /** Forgets the lists. No step may follow or be under way. */
   #release(): void {
-    if (this.#counted) this.#inferlet.outgoing.end(this.#bytes);
-    this.#counted = false;
+    if (this.#isCounted) this.#inferlet.outgoing.end(this.#bytes);
+    this.#isCounted = false;
     this.#request = { ...this.#request, pages: NONE };
     this.#stopTokens = NO_STOPS;
   }
@@ -113,53 +113,53 @@ export class GrammarRun implements RunHandle {
   async #decode(tokens: number[]): Promise<HandlerError | null> {
     const { sampler, maxTokens } = this.#request;
     const { grammarAccount: account } = this.#inferlet;
-    const stepped = await account.charged(() =>
+    const stepResult = await account.runCharged(() =>
       this.#matcher.step(this.#queue, this.#stepOf(this.#inputs, { tag: 'sample', val: sampler })),
     );
-    if (stepped.tag === 'err') return stepped.val;
-    const [token] = stepped.val.tokens;
+    if (stepResult.tag === 'err') return stepResult.val;
+    const [token] = stepResult.val.tokens;
     if (token === undefined) return handlerError('internal', 'the device sampled no token');
-    this.#decoded += this.#inputs.length;
-    const left = maxTokens - this.#decoded;
-    const ends = this.#stopTokens.has(token);
-    const [accepted, jumped, status] = await account.charged(() =>
+    this.#decodedCount += this.#inputs.length;
+    const remainingTokens = maxTokens - this.#decodedCount;
+    const isStop = this.#stopTokens.has(token);
+    const [accepted, jumped, status] = await account.runCharged(() =>
       Promise.all([
         this.#matcher.accept(Uint32Array.of(token)),
-        ends || left === 0 ? ok(NONE) : this.#matcher.jump(left),
+        isStop || remainingTokens === 0 ? ok(NONE) : this.#matcher.jump(remainingTokens),
         this.#matcher.status(),
       ]),
     );
     if (accepted.tag === 'err') return accepted.val;
     if (!accepted.val) return USED;
-    account.charged(() => {
+    account.runCharged(() => {
       for (const forced of this.#inputs.slice(1)) tokens.push(forced);
       tokens.push(token);
     });
     if (jumped.tag === 'err') return jumped.val;
     if (status.tag === 'err') return status.val;
-    const stop = account.charged(() => jumped.val.findIndex((forced) => this.#stopTokens.has(forced)));
+    const stop = account.runCharged(() => jumped.val.findIndex((forced) => this.#stopTokens.has(forced)));
     const forced = stop < 0 ? jumped.val : jumped.val.subarray(0, stop + 1);
-    const beyond = jumped.val.length - forced.length;
-    const cut = beyond > 0 ? await this.#matcher.rollback(beyond) : ok(undefined);
-    if (cut.tag === 'err') return cut.val;
+    const surplus = jumped.val.length - forced.length;
+    const rolledBack = surplus > 0 ? await this.#matcher.rollback(surplus) : ok(undefined);
+    if (rolledBack.tag === 'err') return rolledBack.val;
     this.#inputs = [token, ...forced];
-    if (ends || stop >= 0) this.#finished = 'stop-token';
+    if (isStop || stop >= 0) this.#finished = 'stop-token';
     else if (status.val.mustEnd) this.#finished = 'stopped';
-    else if (forced.length === left) this.#finished = 'max-tokens';
+    else if (forced.length === remainingTokens) this.#finished = 'max-tokens';
     return this.#finished && forced.length > 0 ? this.#computeForced(tokens) : null;
   }
 
   /** Computes all inputs but the last, and adds the forced ones to `tokens`. */
   async #computeForced(tokens: number[]): Promise<HandlerError | null> {
     const { grammarAccount: account } = this.#inferlet;
-    const computed = await account.charged(() =>
+    const computed = await account.runCharged(() =>
       fused.step(this.#inferlet, this.#queue, this.#stepOf(this.#inputs.slice(0, -1), { tag: 'none' })),
     );
     if (computed.tag === 'err') {
       this.#finished = undefined;
       return computed.val;
     }
-    account.charged(() => {
+    account.runCharged(() => {
       for (const token of this.#inputs.slice(1)) tokens.push(token);
     });
     return null;
@@ -167,7 +167,7 @@ export class GrammarRun implements RunHandle {
 
   #stepOf(inputs: readonly number[], output: StepRequest['output']): StepRequest {
     const { position, pages } = this.#request;
-    const from = position + this.#decoded;
+    const from = position + this.#decodedCount;
     return {
       tokens: Uint32Array.from(inputs),
       positions: Uint32Array.from(inputs, (_, i) => from + i),

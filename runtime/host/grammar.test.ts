@@ -259,7 +259,7 @@ describe('grammars of an inferlet', () => {
   it('charge the inferlet for runs, with a turn of the event loop for each step', async ({ mock }) => {
     const decoding = new Decoding('[^]*', 0);
     const account = decoding.guest.inferlet.grammarAccount;
-    const [turns, charges] = [mock.method(account, 'turn'), mock.method(account, 'charged')];
+    const [turns, charges] = [mock.method(account, 'turn'), mock.method(account, 'runCharged')];
     const { tokens } = await decoding.run(20, []);
     assert.equal(tokens.length, 20);
     assert.equal(turns.mock.callCount(), 20);

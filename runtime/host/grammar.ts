@@ -4,7 +4,7 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
-import { counted, leastOf, RunResource, tokensOf } from './fused.ts';
+import { countStepTokens, leastOf, RunResource, tokensOf } from './fused.ts';
 import { GrammarRun } from './grammar-run.ts';
 import type { Droppable } from './holdings.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
@@ -20,10 +20,10 @@ class InferletGrammar implements Droppable {
   /** Keeps no reference to a refused `model` or `source`: a guest can make thousands of refused grammars. */
   constructor(inferlet: Inferlet, model: string, source: Source) {
     this.#inferlet = inferlet;
-    const granted = inferlet.description.models.get(model);
-    this.model = granted ? granted.summary.name : '';
+    const grantedModel = inferlet.description.models.get(model);
+    this.model = grantedModel ? grantedModel.summary.name : '';
     const refused = inferlet.grammars.take(this);
-    this.compiled = refused ? err(refused) : this.#compile(granted, source);
+    this.compiled = refused ? err(refused) : this.#compile(grantedModel, source);
   }
 
   ready(): Promise<Outcome<undefined>> {
@@ -35,11 +35,11 @@ class InferletGrammar implements Droppable {
     if (this.compiled.tag === 'ok') this.compiled.val.drop();
   }
 
-  #compile(granted: GrantedModel | undefined, source: Source): Outcome<CompiledGrammar> {
-    if (!granted) {
+  #compile(grantedModel: GrantedModel | undefined, source: Source): Outcome<CompiledGrammar> {
+    if (!grantedModel) {
       return err(handlerError('not-found', 'this function was granted no model of that name; ask runtime.models'));
     }
-    const { tokenizer, grammars, summary } = granted;
+    const { tokenizer, grammars, summary } = grantedModel;
     const { name, vocabularySize } = summary;
     if (!tokenizer) return err(handlerError('unsupported', `${name} has no tokenizer`));
     const { description, grammarAccount } = this.#inferlet;
@@ -74,15 +74,15 @@ export class InferletMatcher implements Droppable {
     return this.#ask((matcher) => matcher.status());
   }
 
-  jump(most: number): Promise<Outcome<Uint32Array>> {
+  jump(maxTokens: number): Promise<Outcome<Uint32Array>> {
     const { description, services, textUser } = this.#inferlet;
-    const granted = description.models.get(this.#model);
+    const grantedModel = description.models.get(this.#model);
     return this.#ask((matcher) => {
       // A matcher exists for models with a tokenizer only.
-      const { tokenizer, summary } = granted as GrantedModel & { tokenizer: Tokenizer };
+      const { tokenizer, summary } = grantedModel as GrantedModel & { tokenizer: Tokenizer };
       const model = { tokenizer, directory: summary.directory };
       const encode = (text: string) => services.texts.tokenize(textUser, model, text, false);
-      return matcher.jump({ tokenizer, encode }, most);
+      return matcher.jump({ tokenizer, encode }, maxTokens);
     });
   }
 
@@ -106,20 +106,27 @@ export class InferletMatcher implements Droppable {
       refuseStep(queue, this.#model, request) ??
       account.begin(bytes);
     if (refused) return err(refused);
-    const own = ownRequest(request);
+    const copiedRequest = ownRequest(request);
     queue.retain();
     try {
-      const guesses = own.tokens.subarray(own.tokens.length - own.rows + 1);
-      const allowed = await this.#ask((matcher) => (guesses.length > 0 ? matcher.masks(guesses) : matcher.mask()));
-      if (allowed.tag === 'err') return allowed;
+      const guesses = copiedRequest.tokens.subarray(copiedRequest.tokens.length - copiedRequest.rows + 1);
+      const masks = await this.#ask((matcher) => (guesses.length > 0 ? matcher.masks(guesses) : matcher.mask()));
+      if (masks.tag === 'err') return masks;
       const offered = queue.offering(adapter === undefined ? 'fused' : 'adapter');
       if (offered.tag === 'err') return offered;
       // During the wait for the masks, other calls have counted their tokens.
-      const late = this.#inferlet.refuseTokens(leastOf(tokens));
-      if (late) return err(late);
-      const step = this.#inferlet.hooks.steps?.begin(queue, own.tokens.length, own.output.tag !== 'none');
-      const result = offered.val.ask(queue.id, { op: 'step', request: { ...own, allowed: allowed.val, adapter } });
-      return await counted(this.#inferlet, tokens, result, step);
+      const lateRefusal = this.#inferlet.refuseTokens(leastOf(tokens));
+      if (lateRefusal) return err(lateRefusal);
+      const step = this.#inferlet.hooks.steps?.begin(
+        queue,
+        copiedRequest.tokens.length,
+        copiedRequest.output.tag !== 'none',
+      );
+      const result = offered.val.ask(queue.id, {
+        op: 'step',
+        request: { ...copiedRequest, allowed: masks.val, adapter },
+      });
+      return await countStepTokens(this.#inferlet, tokens, result, step);
     } finally {
       queue.release();
       account.end(bytes);

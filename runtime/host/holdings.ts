@@ -6,53 +6,53 @@ export interface Droppable {
 }
 
 export class DroppableWait implements Droppable {
-  readonly #dropped = new AbortController();
+  readonly #controller = new AbortController();
 
   /** Aborts when the wait is dropped. */
   get signal(): AbortSignal {
-    return this.#dropped.signal;
+    return this.#controller.signal;
   }
 
   drop(): void {
-    this.#dropped.abort();
+    this.#controller.abort();
   }
 }
 
 /** Resources of one kind that an inferlet holds, up to a bound. */
 export class Holdings {
-  readonly #most: number;
-  readonly #what: string;
-  readonly #held = new Set<Droppable>();
+  readonly #max: number;
+  readonly #noun: string;
+  readonly #resources = new Set<Droppable>();
 
-  /** @param what plural, for the error's text */
-  constructor(most: number, what: string) {
-    this.#most = most;
-    this.#what = what;
+  /** @param noun plural, for the error's text */
+  constructor(max: number, noun: string) {
+    this.#max = max;
+    this.#noun = noun;
   }
 
   get size(): number {
-    return this.#held.size;
+    return this.#resources.size;
   }
 
   /** Keeps a resource. Returns an error when there is no place for it; the resource must then refuse every call. */
   take(resource: Droppable): HandlerError | null {
-    if (this.#held.size >= this.#most) {
+    if (this.#resources.size >= this.#max) {
       return handlerError(
         'limit-exceeded',
-        `${this.#most} ${this.#what} are held, the most at once; drop what is not needed`,
+        `${this.#max} ${this.#noun} are held, the most at once; drop what is not needed`,
       );
     }
-    this.#held.add(resource);
+    this.#resources.add(resource);
     return null;
   }
 
   /** Frees a resource's place; harmless when the resource had none. */
   give(resource: Droppable): void {
-    this.#held.delete(resource);
+    this.#resources.delete(resource);
   }
 
   dropAll(): void {
-    for (const resource of [...this.#held]) resource.drop();
-    this.#held.clear();
+    for (const resource of [...this.#resources]) resource.drop();
+    this.#resources.clear();
   }
 }

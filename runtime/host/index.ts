@@ -42,12 +42,12 @@ export const index = {
         MAX_FIELDS,
       );
     // `vectors` may be a view of the guest's memory.
-    const own = refused ? NO_VECTOR : vectors.slice();
+    const copiedVectors = refused ? NO_VECTOR : vectors.slice();
     const write = async (client: IndexClient, options: CallOptions) => {
       const { tenant } = inferlet.description;
       const maxBytes = (await inferlet.services.indexes.sums.room(tenant)) ?? undefined;
       const list = entries.map(({ id, text, fields }) => ({ id, text: text ?? null, metadata: metadataOf(fields) }));
-      await note(inferlet, await client.upsert(name, list, own, { ...options, maxBytes }));
+      await note(inferlet, await client.upsert(name, list, copiedVectors, { ...options, maxBytes }));
       return undefined;
     };
     return call(inferlet, 'write', bytes, write, refused);
@@ -82,16 +82,20 @@ export const index = {
         MAX_CONDITION_VALUES,
       ) ??
       tooMany('bytes', bytes, MAX_CALL_BYTES);
-    const own = refused ? null : (vector?.slice() ?? null);
+    const copiedVector = refused ? null : (vector?.slice() ?? null);
     const read = async (client: IndexClient, options: CallOptions) => {
       const conditions = filter.map(({ field, comparison, values }) => ({
         ...{ field, comparison },
         values: values.map(({ val }) => val),
       }));
-      const found = await client.query(name, { vector: own, text: text ?? null, filter: conditions, limit }, options);
+      const found = await client.query(
+        name,
+        { vector: copiedVector, text: text ?? null, filter: conditions, limit },
+        options,
+      );
       return found.map(matchOf);
     };
-    return inferlet.unread.kept(call(inferlet, 'read', bytes, read, refused), (matches) =>
+    return inferlet.unread.keep(call(inferlet, 'read', bytes, read, refused), (matches) =>
       matches.reduce((sum, { entry }) => sum + entryBytes(entry), 0),
     );
   },
@@ -147,17 +151,17 @@ async function note({ description, services }: Inferlet, changed: Wire.Changed):
   return changed.count;
 }
 
-function checkGrant(granted: 'none' | 'read' | 'write', needs: 'read' | 'write'): HandlerError | null {
-  if (granted === 'write' || granted === needs) return null;
+function checkGrant(grantedAccess: 'none' | 'read' | 'write', needs: 'read' | 'write'): HandlerError | null {
+  if (grantedAccess === 'write' || grantedAccess === needs) return null;
   const text =
-    granted === 'none'
+    grantedAccess === 'none'
       ? 'the function was not granted the store, to which indexes belong (manifest: "grants": {"store": true})'
       : 'the function may only read the store and the indexes (manifest: "grants": {"store": "read"})';
   return handlerError('unsupported', text);
 }
 
-function tooMany(what: string, count: number, most: number): HandlerError | null {
-  return count <= most ? null : handlerError('limit-exceeded', `${count} ${what} in one call; ${most} is the limit`);
+function tooMany(what: string, count: number, max: number): HandlerError | null {
+  return count <= max ? null : handlerError('limit-exceeded', `${count} ${what} in one call; ${max} is the limit`);
 }
 
 const mostOf = <T>(list: readonly T[], count: (one: T) => number): number =>

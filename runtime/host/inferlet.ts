@@ -162,7 +162,7 @@ export class Inferlet {
   /** Waits for messages of queues. */
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   /** GPU hosts that own names which the inferlet uses. */
-  readonly others = new OtherHosts(() => this.#hostOptions());
+  readonly otherHosts = new OtherHosts(() => this.#hostOptions());
   /** Saves whose names are being noted: one that is refused is taken back on the inferlet's own queue. */
   readonly noting = new Set<Promise<unknown>>();
   readonly #stopping = new AbortController();
@@ -183,7 +183,7 @@ export class Inferlet {
   readonly spans = new Spans();
   /** Name of the first model that the inferlet used; empty when it used none. */
   model = '';
-  #stopped: HandlerError | null = null;
+  #stopReason: HandlerError | null = null;
   #released: Promise<void> | null = null;
 
   constructor(
@@ -197,14 +197,14 @@ export class Inferlet {
     this.#tenantPages = description.tenantPages;
     this.session = session;
     this.services = services;
-    const taken = () => takenBytes(services.bytes, description.tenant);
-    this.outgoing = new Outgoing(taken());
-    this.unread = new UnreadResults(taken());
+    const openTenantBytes = () => takenBytes(services.bytes, description.tenant);
+    this.outgoing = new Outgoing(openTenantBytes());
+    this.unread = new UnreadResults(openTenantBytes());
     this.hooks = hooks;
     this.own = own;
     const quotaReached = () => {
       // The device's last report comes after the inferlet's end, and must not change how it ended.
-      if (!this.#stopped) this.hooks.quotaReached();
+      if (!this.#stopReason) this.hooks.quotaReached();
     };
     this.tokens = new Tokens({
       limit: description.limits.tokens,
@@ -213,14 +213,14 @@ export class Inferlet {
       quotaReached,
       quotaUnknown: () => this.hooks.quotaUnknown(),
     });
-    this.grammarAccount = new GrammarAccount(hooks.cpu, taken());
+    this.grammarAccount = new GrammarAccount(hooks.cpu, openTenantBytes());
     this.imageAccount = imageAccount(hooks.cpu);
     this.textUser = { tenant: description.tenant, account: new Account(hooks.cpu), signal: this.stopping };
   }
 
   /** The reason to stop, or null. */
   get stopped(): HandlerError | null {
-    return this.#stopped;
+    return this.#stopReason;
   }
 
   /** Aborts when the inferlet is asked to stop. */
@@ -258,9 +258,9 @@ export class Inferlet {
 
   /** The inferlet's side of one GPU host, opened with the first queue. */
   device(connection: GpuHostConnection): DeviceClient {
-    const known = this.#devices.get(connection);
+    const openDevice = this.#devices.get(connection);
     // Reopen a lost device that was opened only for a place in the queue: the inferlet lost nothing with it.
-    if (known && !(this.#placesOnly.delete(connection) && known.lost !== undefined)) return known;
+    if (openDevice && !(this.#placesOnly.delete(connection) && openDevice.lost !== undefined)) return openDevice;
     const { limits, latency, traceparent } = this.description;
     const opened = connection.openInferlet({
       ...this.#hostOptions(),
@@ -286,8 +286,8 @@ export class Inferlet {
 
   /** Sends a changed tenant limit to the GPU hosts. Repeats it every 10 s: another runtime may have sent them an older value. */
   limitTenant(limit: TenantLimit): void {
-    const known = this.#tenantPages;
-    if (known && known.pages === limit.pages && limit.readAt - known.readAt < LIMIT_TOLD_MS) return;
+    const previous = this.#tenantPages;
+    if (previous && previous.pages === limit.pages && limit.readAt - previous.readAt < LIMIT_TOLD_MS) return;
     this.#tenantPages = limit;
     for (const device of this.#devices.values()) device.setTenantLimit(limit);
   }
@@ -299,12 +299,12 @@ export class Inferlet {
   takePlaces(): void {
     if (this.#hasPlaces) return;
     this.#hasPlaces = true;
-    const known = new Set(this.#devices.keys());
+    const knownConnections = new Set(this.#devices.keys());
     for (const [name, { connection }] of this.description.models) {
       if (!connection.connected) continue;
       const device = this.device(connection);
       device.closeQueue(device.createQueue(name));
-      if (!known.has(connection)) this.#placesOnly.add(connection);
+      if (!knownConnections.has(connection)) this.#placesOnly.add(connection);
     }
   }
 
@@ -319,8 +319,8 @@ export class Inferlet {
   /** Lost GPU hosts that held memory of this inferlet. Known until `release`. */
   get lostConnections(): readonly GpuHostConnection[] {
     return [...this.#devices]
-      .filter(([at, { lost }]) => lost !== undefined && !this.#placesOnly.has(at))
-      .map(([at]) => at);
+      .filter(([connection, { lost }]) => lost !== undefined && !this.#placesOnly.has(connection))
+      .map(([connection]) => connection);
   }
 
   /** Counts input and output tokens of a model or an encoder. */
@@ -339,14 +339,14 @@ export class Inferlet {
     return this.tokens.during(tokens, result, cachedOf);
   }
 
-  /** The error when the inferlet may not request tokens, or null. @param wanted least number of tokens charged */
-  refuseTokens(wanted: number): HandlerError | null {
-    return this.tokens.refuse(wanted);
+  /** The error when the inferlet may not request tokens, or null. @param wantedTokens least number of tokens charged */
+  refuseTokens(wantedTokens: number): HandlerError | null {
+    return this.tokens.refuse(wantedTokens);
   }
 
   /** Time and pages of all devices, by their last reports. */
   get deviceUsage(): Omit<DeviceUsage, 'encodedTokens'> {
-    let { gpuUs, pageMs } = this.others.usage;
+    let { gpuUs, pageMs } = this.otherHosts.usage;
     for (const { usage } of this.#devices.values()) {
       gpuUs += usage.gpuUs;
       pageMs += usage.pageMs;
@@ -356,11 +356,11 @@ export class Inferlet {
 
   /** KV pages held now, by model. */
   heldPages(): Record<string, number> {
-    const held = [...this.description.models].map(([name, { connection }]) => [
+    const pageCounts = [...this.description.models].map(([name, { connection }]) => [
       name,
       this.#devices.get(connection)?.heldPagesOf(name) ?? 0,
     ]);
-    return Object.fromEntries(held);
+    return Object.fromEntries(pageCounts);
   }
 
   #tokensAsked(): void {
@@ -368,14 +368,14 @@ export class Inferlet {
     if (this.#firstTokenAt === 0) this.#firstTokenAt = this.#lastTokenAt;
   }
 
-  observePages(model: string, held: number): void {
-    if (held > (this.#pagesPeak.get(model) ?? 0)) this.#pagesPeak.set(model, held);
+  observePages(model: string, heldPages: number): void {
+    if (heldPages > (this.#pagesPeak.get(model) ?? 0)) this.#pagesPeak.set(model, heldPages);
   }
 
   /** Asks the inferlet to stop: its waits (`sleep`, `receive`, a response, a message) complete with the reason. `Stopping` kills it. */
   stop(reason: HandlerError): void {
-    if (this.#stopped) return;
-    this.#stopped = reason;
+    if (this.#stopReason) return;
+    this.#stopReason = reason;
     this.sleepers.stop(reason);
     this.session.stop(reason);
     this.interruptions.stop(reason);
@@ -403,6 +403,6 @@ export class Inferlet {
     this.grammarAccount.close();
     this.unread.close();
     if (this.noting.size > 0) await within(NOTING_MS, Promise.allSettled(this.noting));
-    await Promise.all([this.others.close(), ...[...this.#devices.values()].map((device) => device.close())]);
+    await Promise.all([this.otherHosts.close(), ...[...this.#devices.values()].map((device) => device.close())]);
   }
 }

@@ -31,13 +31,13 @@ export class KvFile implements Droppable {
   #tokens = 0;
   #nextPosition = 0;
   /** Number of leading pages that a failed call must not free: those of the content, of successful calls, and of `reserve`. */
-  #kept = 0;
+  #keptPageCount = 0;
   /** Number of issued calls that append tokens and have not ended. */
-  #appending = 0;
+  #appendingCount = 0;
   /** The name whose lock the file holds, and the GPU host that keeps the lock. `elsewhere` is that host if it is not the queue's host. */
-  #locked: { readonly name: string; readonly at: Side; readonly elsewhere: OtherSide | undefined } | null = null;
+  #lock: { readonly name: string; readonly at: Side; readonly elsewhere: OtherSide | undefined } | null = null;
   /** True when the inferlet no longer wants the lock, which the file may not have yet. */
-  #unlocked = false;
+  #isUnlocked = false;
   #dropped = false;
 
   /** @param make returns a promise only when the file cannot open at once: a GPU host must answer, or another file must open first */
@@ -51,9 +51,9 @@ export class KvFile implements Droppable {
     this.queue = queue;
     queue.retain();
     const refused = inferlet.files.take(this);
-    const made = refused ? err(refused) : make();
-    if (made instanceof Promise) this.#opening = made.then((outcome) => this.#open(outcome, lock));
-    else this.#opening = Promise.resolve(this.#open(made, lock));
+    const content = refused ? err(refused) : make();
+    if (content instanceof Promise) this.#opening = content.then((outcome) => this.#open(outcome, lock));
+    else this.#opening = Promise.resolve(this.#open(content, lock));
   }
 
   /** `[constructor]file`. */
@@ -91,16 +91,16 @@ export class KvFile implements Droppable {
   /** The file's pages, with room for `tokens` more. */
   reserve(tokens: number): Outcome<Uint32Array> {
     const pages = this.#reserve(tokens);
-    if (pages.tag === 'ok') this.#kept = pages.val.length;
+    if (pages.tag === 'ok') this.#keptPageCount = pages.val.length;
     return pages;
   }
 
   #reserve(tokens: number): Outcome<Uint32Array> {
     const refusal = this.#refusal();
     if (refusal) return err(refusal);
-    const missing = Math.ceil((this.#tokens + tokens) / this.#pageSize) - this.#pages.length;
-    if (missing > 0) {
-      const fresh = this.#allocate(missing);
+    const missingPages = Math.ceil((this.#tokens + tokens) / this.#pageSize) - this.#pages.length;
+    if (missingPages > 0) {
+      const fresh = this.#allocate(missingPages);
       if (fresh.tag === 'err') return fresh;
       this.#pages = concat(this.#pages, fresh.val);
     }
@@ -147,29 +147,29 @@ export class KvFile implements Droppable {
     const bytes = this.#opened ? 0 : indices.byteLength;
     const refused = this.#refuseCount(indices.length) ?? (bytes > 0 ? outgoing.refusal(bytes) : null);
     if (refused) return this.#derive(() => err(refused));
-    const own = bytes > 0 ? indices.slice() : indices;
+    const copiedIndices = bytes > 0 ? indices.slice() : indices;
     if (bytes > 0) {
       outgoing.begin(bytes);
       void this.#opening.then(() => outgoing.end(bytes));
     }
     return this.#derive((device) => {
-      for (const index of own) {
+      for (const index of copiedIndices) {
         if (index < this.#tokens) continue;
         return err(handlerError('invalid-argument', `the file has ${this.#tokens} tokens, and none at ${index}`));
       }
-      const pages = this.#allocate(Math.ceil(own.length / this.#pageSize));
+      const pages = this.#allocate(Math.ceil(copiedIndices.length / this.#pageSize));
       if (pages.tag === 'err') return pages;
-      const positions = firstPosition === undefined ? KEEP : count(firstPosition, own.length);
+      const positions = firstPosition === undefined ? KEEP : count(firstPosition, copiedIndices.length);
       const call = {
         op: 'copy-tokens',
         sources: this.#pages,
-        indices: own,
+        indices: copiedIndices,
         destinations: pages.val,
         positions,
       } as const;
       device.send(this.queue.id, call);
-      const nextPosition = firstPosition === undefined ? this.#nextPosition : firstPosition + own.length;
-      const content: Content = { pages: pages.val, tokens: own.length, nextPosition };
+      const nextPosition = firstPosition === undefined ? this.#nextPosition : firstPosition + copiedIndices.length;
+      const content: Content = { pages: pages.val, tokens: copiedIndices.length, nextPosition };
       // The copy may fail on the device, so wait for its outcome.
       return this.queue.settle().then((outcome) => {
         if (outcome.tag === 'ok') return ok(content);
@@ -185,7 +185,7 @@ export class KvFile implements Droppable {
   }
 
   async #merge(other: KvFile, keepPositions: boolean): Promise<Outcome<undefined>> {
-    const waited = !this.#opened || !other.#opened || other.queue !== this.queue;
+    const hasWaited = !this.#opened || !other.#opened || other.queue !== this.queue;
     const [mine, theirs] = [this.#opened ?? (await this.#opening), other.#opened ?? (await other.#opening)];
     if (mine.tag === 'err') return mine;
     if (theirs.tag === 'err') return theirs;
@@ -199,21 +199,21 @@ export class KvFile implements Droppable {
       if (settled.tag === 'err') return settled;
     }
     const merge = () => this.#mergeNow(other, keepPositions);
-    return waited ? this.#charged(merge) : merge();
+    return hasWaited ? this.#runCharged(merge) : merge();
   }
 
   async #mergeNow(other: KvFile, keepPositions: boolean): Promise<Outcome<undefined>> {
     if (this.#dropped || other.#dropped) return err(handlerError('closed', 'the file was dropped'));
     const { device, id } = this.queue;
-    const added = other.#tokens;
-    const reserved = this.#reserve(added);
+    const addedTokens = other.#tokens;
+    const reserved = this.#reserve(addedTokens);
     if (reserved.tag === 'err') return reserved;
     const first = this.#nextPosition;
-    const positions = keepPositions ? KEEP : count(first, added);
-    const written = reserved.val.subarray(Math.floor(this.#tokens / this.#pageSize));
-    const indices = count(0, added);
-    device?.send(id, { op: 'copy-tokens', sources: other.#pages, indices, destinations: written, positions });
-    return this.#append(added, keepPositions ? other.#nextPosition : first + added, this.queue.settle());
+    const positions = keepPositions ? KEEP : count(first, addedTokens);
+    const writtenPages = reserved.val.subarray(Math.floor(this.#tokens / this.#pageSize));
+    const indices = count(0, addedTokens);
+    device?.send(id, { op: 'copy-tokens', sources: other.#pages, indices, destinations: writtenPages, positions });
+    return this.#append(addedTokens, keepPositions ? other.#nextPosition : first + addedTokens, this.queue.settle());
   }
 
   save(name: string, persistent: boolean, rights: FileRights): Promise<Outcome<undefined>> {
@@ -231,27 +231,27 @@ export class KvFile implements Droppable {
     const inferlet = this.#inferlet;
     const { queue } = this;
     const { functionName } = inferlet.description;
-    const used = { inferlet, queue, kind: 'file', name } as const;
+    const usedName = { inferlet, queue, kind: 'file', name } as const;
     const call = { op: 'file-save', name, persistent, rights, functionName } as const;
-    const owner = this.#locked?.name === name ? this.#locked.elsewhere : undefined;
+    const owner = this.#lock?.name === name ? this.#lock.elsewhere : undefined;
     if (owner) {
-      return saveAtOwner(used, this.#pages, owner, persistent, (pages) =>
+      return saveAtOwner(usedName, this.#pages, owner, persistent, (pages) =>
         owner.device.ask(owner.queue, { ...call, pages }),
       );
     }
     const saved = device.ask(id, { ...call, pages: this.#pages });
     const undo = (side: Side) => side.device.ask(side.queue, { op: 'file-remove', name, functionName } as const);
-    return noteSave(used, persistent, saved, undo, this.#locked?.name === name);
+    return noteSave(usedName, persistent, saved, undo, this.#lock?.name === name);
   }
 
   /** Gives the lock back: at once, or as soon as the file is open and has the lock. */
   unlock(): void {
-    this.#unlocked = true;
-    if (this.#locked === null) return;
-    const { name, at } = this.#locked;
+    this.#isUnlocked = true;
+    if (this.#lock === null) return;
+    const { name, at } = this.#lock;
     // Ignore the outcome: the lock may be gone already.
     void at.device.ask(at.queue, { op: 'file-unlock', name });
-    this.#locked = null;
+    this.#lock = null;
   }
 
   drop(): void {
@@ -269,20 +269,20 @@ export class KvFile implements Droppable {
     this.queue.release();
   }
 
-  #open(made: Outcome<Content | Brought>, lock: string | null): Outcome<undefined> {
-    if (made.tag === 'ok') {
-      this.#pages = made.val.pages;
-      this.#tokens = made.val.tokens;
-      this.#nextPosition = made.val.nextPosition;
-      this.#kept = made.val.pages.length;
+  #open(opened: Outcome<Content | Brought>, lock: string | null): Outcome<undefined> {
+    if (opened.tag === 'ok') {
+      this.#pages = opened.val.pages;
+      this.#tokens = opened.val.tokens;
+      this.#nextPosition = opened.val.nextPosition;
+      this.#keptPageCount = opened.val.pages.length;
       const { device, id } = this.queue;
-      const elsewhere = 'owner' in made.val ? made.val.owner : undefined;
+      const elsewhere = 'owner' in opened.val ? opened.val.owner : undefined;
       const at = elsewhere ?? (device ? { device, queue: id } : undefined);
-      this.#locked = lock !== null && at ? { name: lock, at, elsewhere } : null;
-      if (this.#unlocked) this.unlock();
+      this.#lock = lock !== null && at ? { name: lock, at, elsewhere } : null;
+      if (this.#isUnlocked) this.unlock();
       this.#observe();
     }
-    this.#opened = made.tag === 'ok' ? ok(undefined) : made;
+    this.#opened = opened.tag === 'ok' ? ok(undefined) : opened;
     return this.#opened;
   }
 
@@ -299,14 +299,14 @@ export class KvFile implements Droppable {
 
   /** Makes a call once the file is open. */
   #whenOpen<T>(call: () => T | Promise<T>): Promise<T> {
-    return this.#opening.then(() => this.#charged(call));
+    return this.#opening.then(() => this.#runCharged(call));
   }
 
   /** Charges the inferlet for the thread's time of a call that waited: it runs outside of the guest's call, which is measured. */
-  #charged<T>(call: () => T): T {
-    const from = performance.now();
+  #runCharged<T>(call: () => T): T {
+    const startMs = performance.now();
     const outcome = call();
-    this.#inferlet.hooks.cpu.charge(performance.now() - from);
+    this.#inferlet.hooks.cpu.charge(performance.now() - startMs);
     return outcome;
   }
 
@@ -338,30 +338,30 @@ export class KvFile implements Droppable {
 
   /** Counts the tokens of an issued call, so that the next call writes after them; subtracts them when the call fails. */
   async #append<T>(tokens: number, nextPosition: number, issued: Promise<Outcome<T>>): Promise<Outcome<T>> {
-    const before = this.#nextPosition;
+    const positionBefore = this.#nextPosition;
     const { length } = this.#pages;
     this.filled(tokens, nextPosition);
-    const after = this.#nextPosition;
-    this.#appending++;
+    const positionAfter = this.#nextPosition;
+    this.#appendingCount++;
     const outcome = await issued;
-    this.#appending--;
+    this.#appendingCount--;
     if (outcome.tag === 'err') {
       this.#tokens = Math.max(0, this.#tokens - tokens);
-      if (this.#nextPosition === after) this.#nextPosition = before;
+      if (this.#nextPosition === positionAfter) this.#nextPosition = positionBefore;
     } else {
-      this.#kept = Math.max(this.#kept, length);
+      this.#keptPageCount = Math.max(this.#keptPageCount, length);
     }
-    if (this.#appending === 0) this.#trim();
+    if (this.#appendingCount === 0) this.#trim();
     return outcome;
   }
 
   /** Frees the pages that failed calls have added: if their allocation failed on the device, every later call on the file would fail, too. */
   #trim(): void {
-    const kept = Math.max(this.#kept, Math.ceil(this.#tokens / this.#pageSize));
-    const added = this.#pages.subarray(kept);
-    if (added.length === 0) return;
-    this.#pages = this.#pages.slice(0, kept);
-    this.queue.device?.freePages(this.queue.id, added);
+    const keptCount = Math.max(this.#keptPageCount, Math.ceil(this.#tokens / this.#pageSize));
+    const addedPages = this.#pages.subarray(keptCount);
+    if (addedPages.length === 0) return;
+    this.#pages = this.#pages.slice(0, keptCount);
+    this.queue.device?.freePages(this.queue.id, addedPages);
   }
 
   /** The error for a list of tokens that the invocation's pages can never hold; null for a shorter list. */
@@ -411,8 +411,8 @@ function count(first: number, length: number): Uint32Array {
 }
 
 function concat(left: Uint32Array, right: Uint32Array): Uint32Array {
-  const both = new Uint32Array(left.length + right.length);
-  both.set(left);
-  both.set(right, left.length);
-  return both;
+  const joined = new Uint32Array(left.length + right.length);
+  joined.set(left);
+  joined.set(right, left.length);
+  return joined;
 }

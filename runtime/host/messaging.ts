@@ -32,8 +32,8 @@ class InferletSubscription implements Droppable {
       : ok(services.messaging.broadcasts.subscribe(description.tenant, topic));
     if (subscribed.tag === 'ok') this.#underWay(subscribed.val.ready);
     this.#subscription = subscribed;
-    const next = async () => (subscribed.tag === 'ok' ? outcomeOf(await subscribed.val.next()) : subscribed);
-    this.#messages = new SourceReader(inferlet, next, envelopeBytes);
+    const nextEnvelope = async () => (subscribed.tag === 'ok' ? outcomeOf(await subscribed.val.next()) : subscribed);
+    this.#messages = new SourceReader(inferlet, nextEnvelope, envelopeBytes);
   }
 
   ready(): Promise<Outcome<undefined>> {
@@ -69,9 +69,9 @@ export const messaging = {
     const refused = checkCall(inferlet, topic) ?? checkMessage(message);
     if (refused) return Promise.resolve(err(refused));
     const { description, services } = inferlet;
-    const sent = sentBy(inferlet, message);
+    const envelope = sentBy(inferlet, message);
     const broadcast = async () =>
-      ok(await services.messaging.broadcasts.broadcast(description.tenant, topic, sent, attemptOf(inferlet)));
+      ok(await services.messaging.broadcasts.broadcast(description.tenant, topic, envelope, attemptOf(inferlet)));
     return askStore(inferlet, broadcast, messageBytes(message));
   },
 
@@ -88,9 +88,9 @@ export const messaging = {
     const refused = checkCall(inferlet, name) ?? checkMessage(message);
     if (refused) return Promise.resolve(err(refused));
     const { description, services } = inferlet;
-    const sent = sentBy(inferlet, message);
+    const envelope = sentBy(inferlet, message);
     const push = async (): Promise<Outcome<undefined>> => {
-      const outcome = await services.messaging.queues.push(description.tenant, name, sent, attemptOf(inferlet));
+      const outcome = await services.messaging.queues.push(description.tenant, name, envelope, attemptOf(inferlet));
       if (outcome.kind === 'ok') return ok(undefined);
       if (outcome.kind === 'tenant-full') {
         const full = `all queues of this tenant together take ${outcome.bytes} of ${MAX_QUEUES_BYTES} bytes; push again when some messages were pulled`;
@@ -108,19 +108,19 @@ export const messaging = {
     const refused =
       checkCall(inferlet, name) ?? stopped ?? outgoing.refusal(0) ?? unread.refusal(1) ?? pulls.take(wait);
     if (refused) return Promise.resolve(err(refused));
-    const place = new UnreadResult(unread, () => wait.drop());
+    const unreadResult = new UnreadResult(unread, () => wait.drop());
     const pull = async (): Promise<Outcome<Envelope>> => {
       try {
         const pulled = await services.messaging.queues.pull(description.tenant, name, wait.signal, attemptOf(inferlet));
         if (!pulled) return err(inferlet.stopped ?? CLOSING);
         const envelope = toWit(pulled);
-        place.take(envelopeBytes(envelope));
+        unreadResult.take(envelopeBytes(envelope));
         return ok(envelope);
       } finally {
         pulls.give(wait);
       }
     };
-    return place.of(ask(inferlet, pull));
+    return unreadResult.of(ask(inferlet, pull));
   },
 };
 

@@ -21,7 +21,7 @@ export class ModelLoads {
   readonly #hosts: { readonly list: readonly LoadSource[] };
   readonly #clock: () => number;
   readonly #now: () => number;
-  readonly #last = new Map<LoadSource, { readonly hostId: string; readonly stats: GpuHostStats }>();
+  readonly #lastStats = new Map<LoadSource, { readonly hostId: string; readonly stats: GpuHostStats }>();
   readonly #loads = new Map<LoadSource, HostLoads>();
   #askedAtMs = Number.NEGATIVE_INFINITY;
 
@@ -53,7 +53,8 @@ export class ModelLoads {
 
   async refresh(): Promise<void> {
     const { list } = this.#hosts;
-    for (const gone of [...this.#loads.keys()].filter((source) => !list.includes(source))) this.#forget(gone);
+    for (const removedSource of [...this.#loads.keys()].filter((source) => !list.includes(source)))
+      this.#forget(removedSource);
     await Promise.all(list.map((source) => this.#ask(source)));
   }
 
@@ -63,9 +64,9 @@ export class ModelLoads {
     try {
       const stats = await source.stats({ modelsOnly: true });
       if (hostId === undefined || source.hostId !== hostId) return;
-      const last = this.#last.get(source);
-      this.#last.set(source, { hostId, stats });
-      this.#loads.set(source, loadsOf(hostId, readAt, stats, last?.hostId === hostId ? last.stats : undefined));
+      const previous = this.#lastStats.get(source);
+      this.#lastStats.set(source, { hostId, stats });
+      this.#loads.set(source, loadsOf(hostId, readAt, stats, previous?.hostId === hostId ? previous.stats : undefined));
     } catch {
       // The host is away: its load is unknown until it answers again.
       this.#forget(source);
@@ -73,17 +74,17 @@ export class ModelLoads {
   }
 
   #forget(source: LoadSource): void {
-    this.#last.delete(source);
+    this.#lastStats.delete(source);
     this.#loads.delete(source);
   }
 }
 
 /** A host's load between two readings of its counters; without `before`, or when they were reset since, the load since they began at 0. */
 export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, before?: GpuHostStats): HostLoads {
-  const since = before && before.elapsedMs <= stats.elapsedMs ? before : undefined;
-  const elapsedMs = stats.elapsedMs - (since?.elapsedMs ?? 0);
+  const baseline = before && before.elapsedMs <= stats.elapsedMs ? before : undefined;
+  const elapsedMs = stats.elapsedMs - (baseline?.elapsedMs ?? 0);
   const models = stats.models.map((model): ModelLoad => {
-    const change = changeOf(model, since?.models);
+    const change = changeOf(model, baseline?.models);
     const hitTokens = change(({ prefix }) => prefix.hitTokens);
     const askedTokens = hitTokens + change(({ prefix }) => prefix.missTokens);
     return {
@@ -98,7 +99,7 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
         change((one) => one.batches * one.meanBatchSize),
         change((one) => one.batches),
       ),
-      utilisation: share(
+      utilisation: boundedRatio(
         change((one) => one.deviceBusyMs),
         elapsedMs,
       ),
@@ -111,7 +112,7 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
     };
   });
   const encoders = stats.encoders.map((encoder): EncoderLoad => {
-    const change = changeOf(encoder, since?.encoders);
+    const change = changeOf(encoder, baseline?.encoders);
     const { name, index } = encoder.device;
     const texts = change((one) => one.texts);
     return {
@@ -121,7 +122,7 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
         texts,
         change((one) => one.batches),
       ),
-      utilisation: share(
+      utilisation: boundedRatio(
         change((one) => one.deviceBusyMs),
         elapsedMs,
       ),
@@ -147,7 +148,7 @@ function changeOf<S extends { readonly name: string }>(now: S, before: readonly 
   return (of: (stats: S) => number): number => Math.max(0, of(now) - (earlier ? of(earlier) : 0));
 }
 
-const share = (part: number, whole: number): number => Math.min(1, ratio(part, whole));
+const boundedRatio = (part: number, whole: number): number => Math.min(1, ratio(part, whole));
 
 /** Rounds to three decimals; 0 when `whole` is 0. */
 function ratio(part: number, whole: number): number {

@@ -10,13 +10,13 @@ const MAX_BYTES = 32 * 2 ** 20;
  * inferlet drops it or is stopped.
  */
 export class Outgoing {
-  readonly #taken: Taken;
+  readonly #tenantBytes: Taken;
   #calls = 0;
   #bytes = 0;
 
-  /** @param taken gives room beside the tenant's other inferlets */
-  constructor(taken: Taken) {
-    this.#taken = taken;
+  /** @param tenantBytes gives room beside the tenant's other inferlets */
+  constructor(tenantBytes: Taken) {
+    this.#tenantBytes = tenantBytes;
   }
 
   get calls(): number {
@@ -30,7 +30,7 @@ export class Outgoing {
   /** The error when no call with this many bytes may be made now, or null. */
   refusal(bytes: number): HandlerError | null {
     if (this.#calls < MAX_CALLS && this.#bytes + bytes <= MAX_BYTES) {
-      if (this.#taken.fits(bytes)) return null;
+      if (this.#tenantBytes.fits(bytes)) return null;
       const text =
         "the calls under way of all the tenant's inferlets have reached their limit of bytes; await some and call again";
       return handlerError('limit-exceeded', text);
@@ -43,13 +43,13 @@ export class Outgoing {
   begin(bytes: number): void {
     this.#calls++;
     this.#bytes += bytes;
-    this.#taken.add(bytes);
+    this.#tenantBytes.add(bytes);
   }
 
   end(bytes: number): void {
     this.#calls--;
     this.#bytes -= bytes;
-    this.#taken.add(-bytes);
+    this.#tenantBytes.add(-bytes);
   }
 
   /** Makes a call if there is room, and counts it until it settles. `call` must copy what it sends before it returns. */

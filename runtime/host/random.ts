@@ -1,12 +1,12 @@
 const BLOCK = 1024;
 const words = new Uint32Array(BLOCK);
-let taken = BLOCK;
+let usedWords = BLOCK;
 
 /** A random 32-bit number for a guest. The numbers come from the system in blocks, since each request costs a system call. */
 export function randomWord(): number {
-  if (taken === BLOCK) {
+  if (usedWords === BLOCK) {
     crypto.getRandomValues(words);
-    taken = 0;
+    usedWords = 0;
   }
-  return words[taken++] ?? 0;
+  return words[usedWords++] ?? 0;
 }

@@ -30,9 +30,9 @@ export class SourceReader<T> {
   /** Readers without an item. */
   readonly #readers: Reader<T>[] = [];
   #taking = false;
-  #taken = 0;
+  #takenCount = 0;
   /** Items whose readers were dropped, in order, kept for the next readers; counted as unread. */
-  readonly #left: (Item<T> & { readonly place: UnreadResult })[] = [];
+  readonly #unclaimedItems: (Item<T> & { readonly place: UnreadResult })[] = [];
   #closed = false;
 
   /**
@@ -56,7 +56,7 @@ export class SourceReader<T> {
     const refused = stopped ?? (this.#readers.length < MAX_WAITING ? null : TOO_MANY);
     if (refused) return Promise.resolve(err(refused));
     const { promise, resolve } = Promise.withResolvers<Outcome<T>>();
-    const place = new UnreadResult(this.#inferlet.unread, (isRead) => this.#released(reader, isRead));
+    const place = new UnreadResult(this.#inferlet.unread, (isRead) => this.#onRelease(reader, isRead));
     const reader: Reader<T> = { place, resolve, item: null };
     this.#readers.push(reader);
     this.#pump();
@@ -66,15 +66,15 @@ export class SourceReader<T> {
   /** Drops the items that no reader is left for, also those that are still to come. */
   close(): void {
     this.#closed = true;
-    for (const { place } of this.#left.splice(0)) place.release(false);
+    for (const { place } of this.#unclaimedItems.splice(0)) place.release(false);
   }
 
   #pump(): void {
     while (this.#readers.length > 0) {
-      const left = this.#left.shift();
-      if (!left) break;
-      left.place.release(false);
-      this.#arrived(left);
+      const item = this.#unclaimedItems.shift();
+      if (!item) break;
+      item.place.release(false);
+      this.#handOut(item);
     }
     if (this.#taking || this.#readers.length === 0) return;
     const refused = this.#inferlet.stopped ?? this.#inferlet.unread.refusal(1);
@@ -85,12 +85,12 @@ export class SourceReader<T> {
     this.#taking = true;
     this.#take().then((outcome) => {
       this.#taking = false;
-      this.#arrived({ at: this.#taken++, outcome });
+      this.#handOut({ at: this.#takenCount++, outcome });
       this.#pump();
     });
   }
 
-  #arrived(item: Item<T>): void {
+  #handOut(item: Item<T>): void {
     const reader = this.#readers.shift();
     if (!reader) {
       this.#keep(item);
@@ -105,8 +105,8 @@ export class SourceReader<T> {
     if (this.#closed) return;
     const place = new UnreadResult(this.#inferlet.unread);
     this.#count(place, item);
-    const before = this.#left.findLastIndex(({ at }) => at < item.at);
-    this.#left.splice(before + 1, 0, { ...item, place });
+    const previousIndex = this.#unclaimedItems.findLastIndex(({ at }) => at < item.at);
+    this.#unclaimedItems.splice(previousIndex + 1, 0, { ...item, place });
   }
 
   #count(place: UnreadResult, { outcome }: Item<T>): void {
@@ -114,7 +114,7 @@ export class SourceReader<T> {
   }
 
   /** Called when the inferlet has read a reader's result, or has dropped its future. */
-  #released(reader: Reader<T>, isRead: boolean): void {
+  #onRelease(reader: Reader<T>, isRead: boolean): void {
     const { item, resolve } = reader;
     if (!item) {
       const at = this.#readers.indexOf(reader);

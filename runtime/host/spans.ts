@@ -24,8 +24,8 @@ const MAX_KIND_CHARACTERS = 32;
 export class Spans {
   readonly #now: () => number;
   readonly #startedAt: number;
-  readonly #kept: Span[] = [];
-  #more = 0;
+  readonly #keptSpans: Span[] = [];
+  #otherCount = 0;
 
   /** @param now the clock of the inferlet's `runtime.now` */
   constructor(now: () => number = Date.now) {
@@ -36,34 +36,35 @@ export class Spans {
   /** Records a span. Its times are by the inferlet's `runtime.now`, and are clamped to the time from the start until now. */
   add(name: string, kind: string, began: number, ended: number, failed: boolean): void {
     const sinceMs = Math.max(0, this.#now() - this.#startedAt);
-    const within = (at: number, fromMs: number) => Math.min(sinceMs, Math.max(fromMs, at - this.#startedAt));
-    const fromMs = within(began, 0);
-    const toMs = within(ended, fromMs);
+    const clamp = (at: number, fromMs: number) => Math.min(sinceMs, Math.max(fromMs, at - this.#startedAt));
+    const fromMs = clamp(began, 0);
+    const toMs = clamp(ended, fromMs);
     const span: Span = { name: start(name), kind: start(kind), fromMs, toMs, ...(failed && { failed }) };
-    if (this.#kept.length < MAX_SPANS) {
-      this.#kept.push(span);
+    if (this.#keptSpans.length < MAX_SPANS) {
+      this.#keptSpans.push(span);
       return;
     }
-    this.#more++;
-    let least = 0;
-    for (let i = 1; i < MAX_SPANS; i++) if (worth(this.#kept[i]) < worth(this.#kept[least])) least = i;
-    if (worth(span) > worth(this.#kept[least])) this.#kept[least] = span;
+    this.#otherCount++;
+    let leastIndex = 0;
+    for (let i = 1; i < MAX_SPANS; i++)
+      if (worth(this.#keptSpans[i]) < worth(this.#keptSpans[leastIndex])) leastIndex = i;
+    if (worth(span) > worth(this.#keptSpans[leastIndex])) this.#keptSpans[leastIndex] = span;
   }
 
   /** @param redact removes secrets from names and kinds */
   report(redact: Redact = redactNothing): SpanReport {
-    const shown = (text: string, characters: number) => {
-      const cut = text.length > characters;
-      return shortened(redact(cut ? text.slice(0, characters) : text, cut), cut, characters);
+    const shortText = (text: string, characters: number) => {
+      const isCut = text.length > characters;
+      return shortened(redact(isCut ? text.slice(0, characters) : text, isCut), isCut, characters);
     };
-    const spans = this.#kept
+    const spans = this.#keptSpans
       .toSorted((a, b) => a.fromMs - b.fromMs || b.toMs - a.toMs)
       .map((span) => ({
         ...span,
-        name: shown(span.name, MAX_NAME_CHARACTERS),
-        kind: shown(span.kind, MAX_KIND_CHARACTERS),
+        name: shortText(span.name, MAX_NAME_CHARACTERS),
+        kind: shortText(span.kind, MAX_KIND_CHARACTERS),
       }));
-    return { ...(spans.length > 0 && { spans }), ...(this.#more > 0 && { moreSpans: this.#more }) };
+    return { ...(spans.length > 0 && { spans }), ...(this.#otherCount > 0 && { moreSpans: this.#otherCount }) };
   }
 }
 
@@ -79,8 +80,8 @@ const start = (text: string): string =>
   text.length > MAX_NAME_CHARACTERS ? Buffer.from(text.slice(0, MAX_NAME_CHARACTERS + 1)).toString() : text;
 
 /** An untrusted text for one line: without control characters and marks that change the direction of the text after them. */
-function shortened(text: string, cut: boolean, characters: number): string {
+function shortened(text: string, isCut: boolean, characters: number): string {
   const clean = text.replace(/\p{Cc}|\p{Bidi_Control}|[\u2028\u2029]/gu, '\ufffd');
-  if (!cut && clean.length <= characters) return clean;
+  if (!isCut && clean.length <= characters) return clean;
   return `${clean.slice(0, characters - 1).replace(/[\ud800-\udbff]$/, '')}…`;
 }

@@ -11,7 +11,7 @@ const MAX_LISTED_KEYS = 1000;
 /** Implements `wit/store.wit`. */
 export const store = {
   get: (inferlet: Inferlet, key: string): Promise<Outcome<Entry | undefined>> =>
-    inferlet.unread.kept(
+    inferlet.unread.keep(
       call(inferlet, 'read', checkKey(key), async ({ keyValues }, tenant) => {
         const entry = await keyValues.get(tenant, key);
         return ok(entry ? { ...entry, value: alone(entry.value) } : undefined);
@@ -53,7 +53,7 @@ export const store = {
     after: string | undefined,
     limit: number,
   ): Promise<Outcome<readonly string[]>> =>
-    inferlet.unread.kept(
+    inferlet.unread.keep(
       call(inferlet, 'read', checkListing(prefix, after, limit), async ({ keyValues }, tenant) =>
         ok(await keyValues.list(tenant, prefix, after, limit)),
       ),

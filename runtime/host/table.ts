@@ -25,7 +25,7 @@ import { session } from './session.ts';
 import { store } from './store.ts';
 import { tokenize } from './tokenize.ts';
 
-const own: HostTable = {
+const hostInterfaces: HostTable = {
   types: {},
   runtime,
   session,
@@ -56,5 +56,5 @@ const own: HostTable = {
 
 /** Every import of an inferlet, by WIT interface and core name; `Inferlet` is the context of each function. */
 export const hostTable: HostTable = Object.fromEntries(
-  Object.entries(own).map(([name, functions]) => [name, { ...passed[name], ...functions }]),
+  Object.entries(hostInterfaces).map(([name, functions]) => [name, { ...passed[name], ...functions }]),
 );

@@ -75,16 +75,16 @@ export class TextPipe {
   }
 
   #push(tokens: Uint32Array, ends: boolean): string {
-    let added = '';
+    let addedText = '';
     for (const [index, token] of tokens.entries()) {
       this.tokens.push(token);
       if (ends && index === tokens.length - 1) break;
       const scanned = this.#scanner.push(this.#stream.push([token]));
-      added += scanned.text;
+      addedText += scanned.text;
       this.stop = scanned.stop;
       if (this.stop !== undefined) break;
     }
-    return added;
+    return addedText;
   }
 }
 

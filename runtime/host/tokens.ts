@@ -51,15 +51,15 @@ export class Tokens {
   #output = 0;
   #cached = 0;
   /** Outputs of calls without an answer yet. */
-  #expected = 0;
+  #expectedOutputs = 0;
   /** Cacheable inputs of calls without an answer yet. */
-  #unsettled = 0;
+  #unsettledInputs = 0;
   /** Inputs that counted when they were embedded, and that no `forward` has computed yet. */
-  #embedded = 0;
+  #embeddedInputs = 0;
   readonly #encoders = new EncoderTokens();
   /** Maximum tokens that may be charged to the quota; null for no bound. */
   #quota: number | null = null;
-  #until: number | null = null;
+  #quotaEndsAt: number | null = null;
 
   constructor(options: TokensOptions) {
     this.#options = options;
@@ -82,13 +82,13 @@ export class Tokens {
   /** Tokens that the quota leaves now; infinite without a quota, and while the rest is unknown. */
   get quotaLeft(): number {
     this.#expire();
-    return Math.max(0, this.#room);
+    return Math.max(0, this.#quotaRoom);
   }
 
   /** Sets the quota: `left` tokens were left when `counted` tokens had been counted. */
   allow(counted: CountedTokens, { left, until }: TokenAllowance): void {
     this.#quota = left === null ? null : chargedOf(counted) + Math.max(0, left);
-    this.#until = until;
+    this.#quotaEndsAt = until;
   }
 
   /** Counts input and output tokens at once. */
@@ -100,7 +100,7 @@ export class Tokens {
 
   /** Counts embedded inputs; the first `forward` over them does not count them again. */
   embed(inputs: number): void {
-    this.#embedded += inputs;
+    this.#embeddedInputs += inputs;
     this.count(inputs, 0);
   }
 
@@ -109,11 +109,11 @@ export class Tokens {
    * nothing, when the inferlet may not request them.
    */
   forward(inputs: number): HandlerError | null {
-    const more = Math.max(0, inputs - this.#embedded);
-    const refused = more > 0 ? this.refuse(more) : null;
+    const newInputs = Math.max(0, inputs - this.#embeddedInputs);
+    const refused = newInputs > 0 ? this.refuse(newInputs) : null;
     if (refused) return refused;
-    this.#embedded -= inputs - more;
-    this.count(more, 0);
+    this.#embeddedInputs -= inputs - newInputs;
+    this.count(newInputs, 0);
     return null;
   }
 
@@ -129,12 +129,12 @@ export class Tokens {
     cachedOf?: (answer: T) => number,
   ): Promise<Outcome<T>> {
     this.#input += inputs - cacheable;
-    this.#unsettled += cacheable;
-    this.#expected += outputs;
+    this.#unsettledInputs += cacheable;
+    this.#expectedOutputs += outputs;
     this.#options.shared()?.count(inputs + outputs);
     if (outputs > 0 || cacheable > 0) {
       void result.then((outcome) => {
-        this.#expected -= outputs;
+        this.#expectedOutputs -= outputs;
         if (outcome.tag === 'ok') this.#output += outputs;
         else this.#options.shared()?.count(-outputs);
         if (cacheable > 0) this.#settle(cacheable, outcome.tag === 'ok' ? (cachedOf?.(outcome.val) ?? 0) : 0);
@@ -153,52 +153,52 @@ export class Tokens {
   /** Counts inputs that a GPU host has computed for calls of its encoders. */
   encoded(inputs: number): void {
     this.#changeEncoders((encoders) => encoders.compute(inputs));
-    if (this.#room + this.#encoders.reserved < 0 && !this.#expire()) this.#options.quotaReached();
+    if (this.#quotaRoom + this.#encoders.reserved < 0 && !this.#expire()) this.#options.quotaReached();
   }
 
-  /** The error when the inferlet may not request tokens, or null. @param wanted least number of tokens charged */
-  refuse(wanted: number): HandlerError | null {
+  /** The error when the inferlet may not request tokens, or null. @param wantedTokens least number of tokens charged */
+  refuse(wantedTokens: number): HandlerError | null {
     const { limit, shared } = this.#options;
-    if (this.input + this.#encoders.reserved + this.#unsettled + this.#output + this.#expected > limit) {
+    if (this.input + this.#encoders.reserved + this.#unsettledInputs + this.#output + this.#expectedOutputs > limit) {
       return handlerError('limit-exceeded', `the invocation's ${limit} tokens are used up (manifest: limits.tokens)`);
     }
     const refused = shared()?.refuseTokens();
     if (refused) return refused;
-    if (wanted <= this.#room || this.#expire()) return null;
+    if (wantedTokens <= this.#quotaRoom || this.#expire()) return null;
     this.#options.quotaReached();
-    const text = `quota tokens: ${wanted} are requested and ${this.quotaLeft} are left`;
+    const text = `quota tokens: ${wantedTokens} are requested and ${this.quotaLeft} are left`;
     return handlerError('limit-exceeded', text);
   }
 
   #settle(inputs: number, cached: number): void {
-    this.#unsettled -= inputs;
+    this.#unsettledInputs -= inputs;
     this.#input += inputs;
     this.#cached += Math.min(cached, inputs);
-    if (this.#room < 0 && !this.#expire()) this.#options.quotaReached();
+    if (this.#quotaRoom < 0 && !this.#expire()) this.#options.quotaReached();
   }
 
   #changeEncoders(change: (encoders: EncoderTokens) => void): void {
-    const before = this.#encoders.computed + this.#encoders.reserved;
+    const countBefore = this.#encoders.computed + this.#encoders.reserved;
     change(this.#encoders);
-    this.#options.shared()?.count(this.#encoders.computed + this.#encoders.reserved - before);
+    this.#options.shared()?.count(this.#encoders.computed + this.#encoders.reserved - countBefore);
   }
 
   /** Drops the quota once its window has ended, and returns whether it did. Without a new `allow` there is no bound. */
   #expire(): boolean {
-    if (this.#until === null || this.#now() < this.#until) return false;
+    if (this.#quotaEndsAt === null || this.#now() < this.#quotaEndsAt) return false;
     this.#quota = null;
-    this.#until = null;
+    this.#quotaEndsAt = null;
     this.#options.quotaUnknown();
     return true;
   }
 
   /** Tokens that the quota leaves; negative once it is exceeded. */
-  get #room(): number {
+  get #quotaRoom(): number {
     return this.#quota === null ? Number.POSITIVE_INFINITY : this.#quota - this.#charged;
   }
 
   get #charged(): number {
-    return this.input + this.#encoders.reserved - this.#cached + this.#output + this.#expected;
+    return this.input + this.#encoders.reserved - this.#cached + this.#output + this.#expectedOutputs;
   }
 }
 

@@ -10,7 +10,7 @@ export class UnreadResult {
   readonly #unread: UnreadResults;
   readonly #onRelease: Release;
   #bytes = 0;
-  #gone = false;
+  #isReleased = false;
 
   /** @param onRelease called once, when the inferlet has read the result or dropped its future */
   constructor(unread: UnreadResults, onRelease: Release = () => undefined) {
@@ -20,21 +20,21 @@ export class UnreadResult {
 
   /** Counts a result that the inferlet can request again; returns an error when too many bytes are unread. */
   offer(bytes: number): HandlerError | null {
-    const refused = this.#gone ? null : this.#unread.refusal(bytes);
+    const refused = this.#isReleased ? null : this.#unread.refusal(bytes);
     if (!refused) this.take(bytes);
     return refused;
   }
 
   /** Counts a result that cannot be requested again, even beyond the limit. */
   take(bytes: number): void {
-    if (this.#gone) return;
+    if (this.#isReleased) return;
     this.#bytes += bytes;
     this.#unread.count(bytes);
   }
 
   release(isRead: boolean): void {
-    if (this.#gone) return;
-    this.#gone = true;
+    if (this.#isReleased) return;
+    this.#isReleased = true;
     this.#unread.count(-this.#bytes);
     this.#onRelease(isRead);
   }
@@ -47,12 +47,12 @@ export class UnreadResult {
 
 /** The unread results of one inferlet's calls. */
 export class UnreadResults {
-  readonly #taken: Taken;
+  readonly #tenantBytes: Taken;
   #bytes = 0;
 
-  /** @param taken gives room beside the tenant's other inferlets */
-  constructor(taken: Taken) {
-    this.#taken = taken;
+  /** @param tenantBytes gives room beside the tenant's other inferlets */
+  constructor(tenantBytes: Taken) {
+    this.#tenantBytes = tenantBytes;
   }
 
   get bytes(): number {
@@ -62,12 +62,12 @@ export class UnreadResults {
   /** Counts bytes of a result; a negative number when the inferlet has read or dropped it. */
   count(bytes: number): void {
     this.#bytes += bytes;
-    this.#taken.add(bytes);
+    this.#tenantBytes.add(bytes);
   }
 
   /** The error when there is no room for a result of this size, or null. The inferlet's own limit never refuses a single result. */
   refusal(bytes: number): HandlerError | null {
-    if (!this.#taken.fits(bytes)) {
+    if (!this.#tenantBytes.fits(bytes)) {
       const text =
         "the results that the tenant's inferlets have not read take their share of memory; read or drop some first";
       return handlerError('limit-exceeded', text);
@@ -79,7 +79,7 @@ export class UnreadResults {
 
   /** Gives the tenant's share back. Call it when the inferlet has ended. */
   close(): void {
-    this.#taken.close();
+    this.#tenantBytes.close();
   }
 
   /**
@@ -87,11 +87,11 @@ export class UnreadResults {
    *
    * @param onRelease called once, when the inferlet has read the result or dropped its future
    */
-  kept<T>(work: Promise<Outcome<T>>, bytesOf: (value: T) => number, onRelease?: Release): Promise<Outcome<T>> {
-    const place = new UnreadResult(this, onRelease);
-    return place.of(
+  keep<T>(work: Promise<Outcome<T>>, bytesOf: (value: T) => number, onRelease?: Release): Promise<Outcome<T>> {
+    const unreadResult = new UnreadResult(this, onRelease);
+    return unreadResult.of(
       work.then((outcome) => {
-        const refused = outcome.tag === 'ok' ? place.offer(bytesOf(outcome.val)) : null;
+        const refused = outcome.tag === 'ok' ? unreadResult.offer(bytesOf(outcome.val)) : null;
         return refused ? err(refused) : outcome;
       }),
     );

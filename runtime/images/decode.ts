@@ -63,20 +63,20 @@ const KEPT_CHUNKS = new Set(['IHDR', 'PLTE', 'IDAT', 'IEND']);
  */
 function essentialPng(image: Uint8Array): Buffer {
   const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
-  const kept = [image.subarray(0, 8)];
-  const packed: Uint8Array[] = [];
+  const keptChunks = [image.subarray(0, 8)];
+  const packedData: Uint8Array[] = [];
   for (let at = 8; at + 12 <= image.length; ) {
     const end = at + 12 + view.getUint32(at);
     const type = String.fromCharCode(...image.subarray(at + 4, at + 8));
     if (end > image.length) throw new ImageFault('the PNG ends inside a chunk: the image is damaged');
     if (type === 'IHDR' && at > 8) throw new ImageFault('a PNG that tells its size twice: the image is damaged');
-    if (KEPT_CHUNKS.has(type)) kept.push(image.subarray(at, end));
-    if (type === 'IDAT') packed.push(image.subarray(at + 8, end - 4));
+    if (KEPT_CHUNKS.has(type)) keptChunks.push(image.subarray(at, end));
+    if (type === 'IDAT') packedData.push(image.subarray(at + 8, end - 4));
     at = type === 'IEND' ? image.length : end;
   }
   const isInterlaced = view.getUint8(28) !== 0;
-  if (isInterlaced) inflateSync(Buffer.concat(packed), { maxOutputLength: interlacedBytes(view) });
-  return Buffer.concat(kept);
+  if (isInterlaced) inflateSync(Buffer.concat(packedData), { maxOutputLength: interlacedBytes(view) });
+  return Buffer.concat(keptChunks);
 }
 
 /** Values of a pixel by colour type. */

@@ -31,7 +31,7 @@ function filledUp(image: DecodedImage, color: Color): Rows {
   const { width, height } = image;
   const side = Math.max(width, height);
   const [left, top] = [Math.floor((side - width) / 2), Math.floor((side - height) / 2)];
-  const inner = rowsOf(image);
+  const imageRows = rowsOf(image);
   const empty = Uint8Array.from({ length: 3 * side }, (_, i) => color[i % 3] ?? 0);
   const row = empty.slice();
   return {
@@ -39,7 +39,7 @@ function filledUp(image: DecodedImage, color: Color): Rows {
     height: side,
     row: (y) => {
       if (y < top || y >= top + height) return empty;
-      row.set(inner.row(y - top), 3 * left);
+      row.set(imageRows.row(y - top), 3 * left);
       return row;
     },
   };

@@ -49,17 +49,17 @@ export function resample(source: Rows, { width, height, left, top, size }: Windo
   const lines = weightsOf(source.height, height, top, size, filter);
   const firstLine = lines.starts[0] ?? 0;
   const endLine = Math.max(...lines.starts.map((start, i) => start + (lines.counts[i] ?? 0)));
-  const between = new Uint8Array((endLine - firstLine) * size * 3);
+  const intermediate = new Uint8Array((endLine - firstLine) * size * 3);
   for (let y = firstLine; y < endLine; y++) {
     const row = source.row(y);
     for (let x = 0, to = (y - firstLine) * size * 3; x < size; x++, to += 3) {
-      mix(row, 3 * (columns.starts[x] ?? 0), 3, columns, x, between, to);
+      mix(row, 3 * (columns.starts[x] ?? 0), 3, columns, x, intermediate, to);
     }
   }
   const result = new Uint8Array(size * size * 3);
   for (let y = 0, to = 0; y < size; y++) {
     const start = ((lines.starts[y] ?? 0) - firstLine) * size * 3;
-    for (let x = 0; x < size; x++, to += 3) mix(between, start + 3 * x, 3 * size, lines, y, result, to);
+    for (let x = 0; x < size; x++, to += 3) mix(intermediate, start + 3 * x, 3 * size, lines, y, result, to);
   }
   return result;
 }
@@ -99,8 +99,16 @@ function fixed(value: number): number {
 }
 
 /** Computes one pixel: three sums over `from`, whose pixels are `step` bytes apart. */
-function mix(from: Uint8Array, at: number, step: number, weights: Weights, place: number, to: Uint8Array, end: number) {
-  const values = weights.values[place] ?? NOTHING;
+function mix(
+  from: Uint8Array,
+  at: number,
+  step: number,
+  weights: Weights,
+  position: number,
+  to: Uint8Array,
+  end: number,
+) {
+  const values = weights.values[position] ?? NOTHING;
   let red = 1 << (PRECISION_BITS - 1);
   let green = red;
   let blue = red;

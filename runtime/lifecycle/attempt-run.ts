@@ -69,9 +69,9 @@ export class AttemptRun {
   readonly #children: Children;
   readonly #inferlet: Inferlet;
   readonly #stopping: Stopping;
-  readonly #used: AttemptUsage;
+  readonly #usage: AttemptUsage;
   /** Token of the last message of the client that the inferlet has read. */
-  #handled: Buffer | undefined;
+  #handledToken: Buffer | undefined;
 
   constructor(attempt: Attempt, launched: Launched, granted: Granted, shared: RunServices) {
     const { job, family, depth, epoch, startedAt } = attempt;
@@ -83,24 +83,24 @@ export class AttemptRun {
     this.#queuedMs = Math.max(0, startedAt - attempt.queuedAt);
     this.#cpu = { charge: (cpuMs) => run.charge(cpuMs), usedUp: () => run.cpuMs > job.limits.cpuMs };
     family.redactor.add(`${job.function}@${job.version}`, granted.variables);
-    const { traceparent = job.traceparent, steps } = attempt.observed?.runs(() => this.#measured()) ?? {};
-    const traced = { ...job, ...(traceparent !== undefined && { traceparent }) };
+    const { traceparent = job.traceparent, steps } = attempt.observed?.runs(() => this.#measurements()) ?? {};
+    const tracedJob = { ...job, ...(traceparent !== undefined && { traceparent }) };
     this.#children = new Children(shared.children, {
-      job: traced,
+      job: tracedJob,
       ...{ epoch, depth, family, grants: granted.grants, deadline: this.#wall },
       texts: { tenant: job.tenant, account: new Account(this.#cpu) },
       takePlaces: () => this.#inferlet.takePlaces(),
     });
-    this.#inferlet = this.#makeInferlet(granted, traced.traceparent, steps);
+    this.#inferlet = this.#makeInferlet(granted, tracedJob.traceparent, steps);
     this.#stopping = new Stopping(run, this.#inferlet);
     family.memory.enter(run);
-    this.#used = new AttemptUsage({ inferlet: this.#inferlet, run, queuedMs: this.#queuedMs, held: family.held });
+    this.#usage = new AttemptUsage({ inferlet: this.#inferlet, run, queuedMs: this.#queuedMs, held: family.held });
     this.#inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokens);
     this.#meter();
   }
 
   usage(): Usage {
-    return this.#used.snapshot();
+    return this.#usage.snapshot();
   }
 
   /** Runs the guest to its end, or to a reason to stop it. */
@@ -125,7 +125,7 @@ export class AttemptRun {
     } finally {
       endWall();
       unwatch();
-      this.#used.returned();
+      this.#usage.returned();
       // Do not stop an ended inferlet, even if its last events exceed a quota.
       meter.answered = () => undefined;
       observed?.returned();
@@ -146,7 +146,7 @@ export class AttemptRun {
     run.dispose();
     // The times of the steps before the inferlet's first host call, and the inferlet's own records.
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
-    const preempted = this.#used.preemptedMs > 0 ? { preemptedMs: this.#used.preemptedMs } : {};
+    const preempted = this.#usage.preemptedMs > 0 ? { preemptedMs: this.#usage.preemptedMs } : {};
     const spans = this.#inferlet.spans.report(family.redactor.redact);
     const metric = { queuedMs: this.#queuedMs, ...preempted, ...roundedTimings(timings), ...firstCall, ...spans };
     outbox.addLast('metric', JSON.stringify(metric));
@@ -169,7 +169,7 @@ export class AttemptRun {
         redact: family.redactor.redact,
       });
     const { asked } = this.#inferlet;
-    return { conclude, question: asked && { ...asked, handled: this.#handled }, lost, released };
+    return { conclude, question: asked && { ...asked, handled: this.#handledToken }, lost, released };
   }
 
   #makeInferlet(granted: Granted, traceparent: string | undefined, steps: StepTrace | undefined): Inferlet {
@@ -177,8 +177,8 @@ export class AttemptRun {
     const { run } = this.#launched;
     const { id, tenant, function: functionName, version: functionVersion, arrival, input, limits } = job;
     const { waiting, inbox, files, services } = this.#shared;
-    const handled = (token: Buffer) => {
-      this.#handled = token;
+    const onHandled = (token: Buffer) => {
+      this.#handledToken = token;
     };
     return new Inferlet(
       {
@@ -190,7 +190,7 @@ export class AttemptRun {
         ...(traceparent !== undefined && { traceparent }),
         ...{ epoch, tenantPages: kvPages },
       },
-      new Session(outbox, inboxSource(inbox, id, epoch, handled), family.redactor.redact),
+      new Session(outbox, inboxSource(inbox, id, epoch, onHandled), family.redactor.redact),
       services,
       {
         waits: waiting.watch(() => run.answered()),
@@ -212,8 +212,8 @@ export class AttemptRun {
   #meter(): void {
     const { meter, clock } = this.#attempt;
     meter.usage = () => this.usage();
-    meter.mark = () => this.#used.mark();
-    meter.marked = () => this.#used.marked();
+    meter.mark = () => this.#usage.mark();
+    meter.marked = () => this.#usage.marked();
     meter.answered = (reported, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
       if (kvPages) this.#inferlet.limitTenant(kvPages);
       this.#inferlet.tokens.allow(tokensOf(reported), { left, until });
@@ -235,7 +235,7 @@ export class AttemptRun {
     outbox.add('start', JSON.stringify(start), START_LINGER_MS);
   }
 
-  #measured() {
+  #measurements() {
     const { session, firstTokenAt, lastTokenAt, model, description } = this.#inferlet;
     return {
       times: { firstMessageAt: session.firstMessageAt, firstTokenAt, lastTokenAt },

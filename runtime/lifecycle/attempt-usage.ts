@@ -21,7 +21,7 @@ export class AttemptUsage {
   readonly #parts: UsageParts;
   readonly #ranFrom = performance.now();
   readonly #heldBeforeMs: number;
-  #ended: { readonly wallMs: number; readonly heldMs: number } | null = null;
+  #endTimes: { readonly wallMs: number; readonly heldMs: number } | null = null;
   #input = 0;
   #output = 0;
   #cached = 0;
@@ -33,12 +33,12 @@ export class AttemptUsage {
 
   /** Freezes the wall time: the guest has ended. */
   returned(): void {
-    this.#ended = this.#times;
+    this.#endTimes = this.#times;
   }
 
   /** Milliseconds of the run in which its family was preempted and had calls to make. `wallMs` does not include them. */
   get preemptedMs(): number {
-    return rounded((this.#ended ?? this.#times).heldMs);
+    return rounded((this.#endTimes ?? this.#times).heldMs);
   }
 
   get #times(): { readonly wallMs: number; readonly heldMs: number } {
@@ -69,7 +69,7 @@ export class AttemptUsage {
       cachedTokens: this.#cached,
       cpuMs: rounded(run.cpuMs),
       gpuMs: gpuUs / 1000,
-      wallMs: rounded((this.#ended ?? this.#times).wallMs),
+      wallMs: rounded((this.#endTimes ?? this.#times).wallMs),
       queuedMs,
       pageSeconds: pageMs / 1000,
       kvPagesPeak: Math.max(0, ...inferlet.pagesPeak.values()),

@@ -79,8 +79,8 @@ export function childJob(
   input: string,
   leftMs: number,
 ): InvocationJob {
-  const own = resolveLimits(version.manifest, defaults);
-  const wallMs = Math.max(1, Math.min(own.wallMs, Math.floor(leftMs)));
+  const ownLimits = resolveLimits(version.manifest, defaults);
+  const wallMs = Math.max(1, Math.min(ownLimits.wallMs, Math.floor(leftMs)));
   const now = clock();
   return {
     id: newInvocationId(),
@@ -94,10 +94,10 @@ export function childJob(
     // Wall time stands still while the family is preempted; the root's own deadline does not.
     deadlineMs: Math.max(wallMs, Math.floor(root.submittedAt + root.deadlineMs - now)),
     limits: {
-      ...own,
+      ...ownLimits,
       wallMs,
-      pages: Math.min(own.pages, root.limits.pages),
-      tokens: Math.min(own.tokens, root.limits.tokens),
+      pages: Math.min(ownLimits.pages, root.limits.pages),
+      tokens: Math.min(ownLimits.tokens, root.limits.tokens),
     },
     parent: parent.id,
     ...(root.latency && { latency: root.latency }),

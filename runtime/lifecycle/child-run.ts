@@ -25,7 +25,7 @@ export class ChildRun implements RunningChild {
   readonly #stop = new AbortController();
   readonly #ended = Promise.withResolvers<void>();
   /** Null while the child runs, and when it succeeded with a result too long to keep. */
-  #kept: Ending | null = null;
+  #keptEnding: Ending | null = null;
   #storedBytes = 0;
 
   constructor(options: ChildRunOptions) {
@@ -46,21 +46,21 @@ export class ChildRun implements RunningChild {
   settle(ending: Ending): void {
     if (ending.tag === 'success' && ending.val.length > MAX_KEPT_RESULT) {
       this.#storedBytes = Buffer.byteLength(ending.val);
-    } else this.#kept = ending;
+    } else this.#keptEnding = ending;
     this.#ended.resolve();
   }
 
   async ending(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
     await this.#ended.promise;
-    if (this.#kept) return ok(this.#kept);
-    return this.#options.read(this.#storedBytes, () => this.#stored(refusal));
+    if (this.#keptEnding) return ok(this.#keptEnding);
+    return this.#options.read(this.#storedBytes, () => this.#readStored(refusal));
   }
 
-  async #stored(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
+  async #readStored(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
     const refused = refusal(this.#storedBytes);
     if (refused) return err(refused);
-    const last = await this.#options.events.last(this.id);
-    const output = last?.event === 'result' ? (partsOf(last.data)?.output ?? null) : null;
+    const lastEvent = await this.#options.events.last(this.id);
+    const output = lastEvent?.event === 'result' ? (partsOf(lastEvent.data)?.output ?? null) : null;
     return output === null
       ? err(handlerError('closed', 'the result of the child is not kept any more'))
       : ok({ tag: 'success', val: output });

@@ -44,8 +44,8 @@ export class Children implements ChildLauncher {
   readonly #parent: Parent;
   readonly #running = new Set<ChildRun>();
   /** Launches under way, and the children that have begun. */
-  readonly #open = new Set<Promise<unknown>>();
-  #stopped: Stop | null = null;
+  readonly #openChildren = new Set<Promise<unknown>>();
+  #stopReason: Stop | null = null;
 
   constructor(runs: ChildRuns, parent: Parent) {
     this.#runs = runs;
@@ -56,7 +56,7 @@ export class Children implements ChildLauncher {
     const refused = this.#refusal(reference) ?? refuseInput(input) ?? this.#enter();
     if (refused) return err(refused);
     const launching = this.#launch(reference, input);
-    this.#keep(this.#leaving(launching));
+    this.#keep(this.#leaveAfter(launching));
     return (await launching).outcome;
   }
 
@@ -78,16 +78,16 @@ export class Children implements ChildLauncher {
 
   /** Resolves when every child has its terminal event; after `stop`, `end` or `abandon` no more are launched. */
   async settled(): Promise<void> {
-    while (this.#open.size > 0) await Promise.all(this.#open);
+    while (this.#openChildren.size > 0) await Promise.all(this.#openChildren);
   }
 
   #stop(reason: Stop): void {
-    this.#stopped ??= reason;
+    this.#stopReason ??= reason;
     for (const run of this.#running) run.stop(reason);
   }
 
   #refusal(reference: string): HandlerError | null {
-    if (this.#stopped) return handlerError('cancelled', this.#stopped.message);
+    if (this.#stopReason) return handlerError('cancelled', this.#stopReason.message);
     const { launch } = this.#parent.grants;
     const { name } = referenceOf(reference);
     if (launch === '*' || launch.includes(name)) return null;
@@ -111,18 +111,18 @@ export class Children implements ChildLauncher {
   }
 
   async #launch(reference: string, input: string): Promise<Launching> {
-    const failed = (error: HandlerError): Launching => ({
+    const failWith = (error: HandlerError): Launching => ({
       run: null,
       outcome: err(error),
       ended: Promise.resolve(null),
     });
     const { job, epoch, family } = this.#parent;
     const found = await this.#runs.find(job, reference);
-    if (found.tag === 'err') return failed(found.val);
+    if (found.tag === 'err') return failWith(found.val);
     // The parent pays for the CPU time, because a schema may be slow to check.
     const checked = await this.#runs.jobs.texts.check(this.#parent.texts, input, found.val);
-    if (checked.tag === 'err') return failed(checked.val);
-    if (this.#stopped) return failed(handlerError('cancelled', this.#stopped.message));
+    if (checked.tag === 'err') return failWith(checked.val);
+    if (this.#stopReason) return failWith(handlerError('cancelled', this.#stopReason.message));
     this.#parent.takePlaces();
     const leftMs = this.#parent.deadline.leftMs;
     const child = childJob(this.#runs.jobs, job, family.root, found.val, input, leftMs);
@@ -139,19 +139,19 @@ export class Children implements ChildLauncher {
   }
 
   /** Gives a child's place back once it has ended or cannot begin. The parent learns of the ending only afterwards. */
-  async #leaving(launching: Promise<Launching>): Promise<void> {
+  async #leaveAfter(launching: Promise<Launching>): Promise<void> {
     let begun = false;
-    const left = launching.then(({ run, outcome, ended }) => {
+    const whenEnded = launching.then(({ run, outcome, ended }) => {
       begun = outcome.tag === 'ok';
       return ended.finally(() => run && this.#running.delete(run));
     });
-    const ending = await left.finally(() => this.#leave(begun));
+    const ending = await whenEnded.finally(() => this.#leave(begun));
     const { run } = await launching;
     if (run && ending) run.settle(ending);
   }
 
-  #keep(open: Promise<unknown>): void {
-    const kept = open.catch(() => undefined).finally(() => this.#open.delete(kept));
-    this.#open.add(kept);
+  #keep(child: Promise<unknown>): void {
+    const tracked = child.catch(() => undefined).finally(() => this.#openChildren.delete(tracked));
+    this.#openChildren.add(tracked);
   }
 }

@@ -38,23 +38,23 @@ export class Outbox implements EventSink, Reporting {
   readonly #pace: OutboxOptions['pace'];
   readonly #abandoned: () => boolean;
   readonly #keepMs: number;
-  readonly #kept: KeptEvents;
+  readonly #keptEvents: KeptEvents;
   readonly #queue: OutboxQueue;
   /** Callbacks for the end of the next write. */
   #onWritten: (() => void)[] = [];
   readonly #shows: Shows | undefined;
   readonly #showing: Showing | undefined;
   /** Numbers of the last shown event, and of the last event that may be shown. */
-  #shown: number;
-  #mayShow: number;
+  #lastShown: number;
+  #maxShown: number;
   readonly #onTick = () => this.#start();
   #lastCallAt = performance.now();
-  #reported: Usage | null = null;
+  #reportedUsage: Usage | null = null;
   #writing: Promise<void> | null = null;
   #pausing: Promise<void> | null = null;
   #hurried = false;
   /** Events at the end of the queue that followers get with the terminal event. */
-  #held = 0;
+  #heldCount = 0;
   #scheduled: NodeJS.Immediate | null = null;
   #lingering: NodeJS.Timeout | null = null;
   #checkTimer: NodeJS.Timeout | null = null;
@@ -65,8 +65,8 @@ export class Outbox implements EventSink, Reporting {
   constructor(nextSeq: number, log: AttemptLog, options: OutboxOptions) {
     this.#queue = new OutboxQueue(nextSeq);
     this.#log = log;
-    this.#shown = nextSeq - 1;
-    this.#mayShow = this.#shown + SHOWN_AHEAD;
+    this.#lastShown = nextSeq - 1;
+    this.#maxShown = this.#lastShown + SHOWN_AHEAD;
     this.#shows = options.shows;
     this.#showing = options.shows?.begin(() => this.#unlogged());
     this.#onEnd = options.onEnd;
@@ -74,7 +74,7 @@ export class Outbox implements EventSink, Reporting {
     this.#pace = options.pace;
     this.#abandoned = options.abandoned ?? (() => false);
     this.#keepMs = options.keepMs ?? KEEP_MS;
-    this.#kept = new KeptEvents(this.#keepMs, options.keepBytes ?? KEEP_BYTES);
+    this.#keptEvents = new KeptEvents(this.#keepMs, options.keepBytes ?? KEEP_BYTES);
   }
 
   get pendingBytes(): number {
@@ -86,7 +86,7 @@ export class Outbox implements EventSink, Reporting {
   }
 
   get reported(): Usage | null {
-    return this.#reported;
+    return this.#reportedUsage;
   }
 
   /** Number of the event after the last one written. */
@@ -109,18 +109,18 @@ export class Outbox implements EventSink, Reporting {
     if (!this.#push(event, data)) return;
     if (this.#scheduled || (this.#writing && !this.#showing)) return;
     if (withinMs > 0) {
-      this.#lingering ??= setTimeout(() => this.#turn(), withinMs);
+      this.#lingering ??= setTimeout(() => this.#showAndSchedule(), withinMs);
       return;
     }
     this.#scheduled = setImmediate(() => {
       this.#scheduled = null;
-      this.#turn();
+      this.#showAndSchedule();
     });
   }
 
   /** Adds the last event before `finish`. Followers get it with the terminal event if one write can take both. */
   addLast(event: NewEvent['event'], data: string): void {
-    if (this.#push(event, data)) this.#held = 1;
+    if (this.#push(event, data)) this.#heldCount = 1;
   }
 
   report(usage: Usage): boolean {
@@ -134,11 +134,11 @@ export class Outbox implements EventSink, Reporting {
   /** Resolves with true when all events added so far are in the log, with false when they cannot get there. */
   async flushed(atOnce = true): Promise<boolean> {
     if (!atOnce) {
-      const until = this.#queue.endSeq;
-      while (!this.#end && !this.#closed && this.nextSeq < until) {
+      const targetSeq = this.#queue.endSeq;
+      while (!this.#end && !this.#closed && this.nextSeq < targetSeq) {
         await new Promise<void>((resolve) => this.#onWritten.push(resolve));
       }
-      return this.nextSeq >= until;
+      return this.nextSeq >= targetSeq;
     }
     this.#show();
     while (!this.#end && (this.#queue.events.length > 0 || this.#writing)) {
@@ -153,7 +153,7 @@ export class Outbox implements EventSink, Reporting {
     this.#show();
     await this.#writing;
     if (this.#travels) return this.#end === null;
-    this.#held = 0;
+    this.#heldCount = 0;
     return this.flushed();
   }
 
@@ -179,7 +179,7 @@ export class Outbox implements EventSink, Reporting {
   ): Promise<T | null> {
     const endBefore = this.#end;
     let together = unwritten !== undefined;
-    if (!together || !this.#travels) this.#held = 0;
+    if (!together || !this.#travels) this.#heldCount = 0;
     this.#show();
     this.close();
     for (;;) {
@@ -194,11 +194,11 @@ export class Outbox implements EventSink, Reporting {
         });
       }
       try {
-        const last = this.nextSeq - 1;
+        const lastSeq = this.nextSeq - 1;
         const { events } = this.#queue;
         if (events.length > 0) this.#pace?.spend(costOfEvents(events.length, this.#queue.bytes));
-        const seq = Math.max(last + events.length, this.#shown) + 1;
-        const answer = await untilAnswered(this.#abandoned, () => write(seq, last, events, this.#shown));
+        const seq = Math.max(lastSeq + events.length, this.#lastShown) + 1;
+        const answer = await untilAnswered(this.#abandoned, () => write(seq, lastSeq, events, this.#lastShown));
         if (events.length === 0 || answer !== unwritten) return answer;
         together = false;
       } catch (error) {
@@ -232,12 +232,12 @@ export class Outbox implements EventSink, Reporting {
 
   /** True when the terminal event's write can take the remaining events along: they are few, and followers are shown them. */
   get #travels(): boolean {
-    const few = this.#queue.events.length <= MAX_LAST_EVENTS && this.#queue.bytes <= MAX_LAST_BYTES;
-    return few && this.#showing !== undefined && this.#end === null && this.#writing === null;
+    const areFew = this.#queue.events.length <= MAX_LAST_EVENTS && this.#queue.bytes <= MAX_LAST_BYTES;
+    return areFew && this.#showing !== undefined && this.#end === null && this.#writing === null;
   }
 
   /** Shows and schedules the events that were added in this turn of the event loop. */
-  #turn(): void {
+  #showAndSchedule(): void {
     if (this.#lingering) clearTimeout(this.#lingering);
     this.#lingering = null;
     this.#show();
@@ -249,29 +249,29 @@ export class Outbox implements EventSink, Reporting {
   #show(): void {
     if (!this.#showing || this.#end || this.#closed) return;
     const logged = this.nextSeq - 1;
-    if (this.#shown < logged) {
+    if (this.#lastShown < logged) {
       // Followers read logged events that were never shown from the log.
-      this.#shown = logged;
+      this.#lastShown = logged;
       this.#showing.logged(logged);
     }
     const { oldestAt, endSeq } = this.#queue;
     if (oldestAt === undefined || performance.now() - oldestAt > MAX_UNLOGGED_MS) return;
-    let room = MAX_SHOWN_LENGTH - lengthOf(this.#queue.between(logged, this.#shown));
-    const events = this.#queue.between(this.#shown, Math.min(this.#mayShow, endSeq - 1 - this.#held));
-    const tooMuch = events.findIndex(({ data }) => {
-      room -= data.length;
-      return room < 0;
+    let remainingLength = MAX_SHOWN_LENGTH - lengthOf(this.#queue.between(logged, this.#lastShown));
+    const events = this.#queue.between(this.#lastShown, Math.min(this.#maxShown, endSeq - 1 - this.#heldCount));
+    const firstExcess = events.findIndex(({ data }) => {
+      remainingLength -= data.length;
+      return remainingLength < 0;
     });
-    const shown = tooMuch < 0 ? events : events.slice(0, tooMuch);
-    if (shown.length === 0) return;
-    this.#showing.show(this.#shown + 1, shown);
-    this.#shown += shown.length;
+    const shownEvents = firstExcess < 0 ? events : events.slice(0, firstExcess);
+    if (shownEvents.length === 0) return;
+    this.#showing.show(this.#lastShown + 1, shownEvents);
+    this.#lastShown += shownEvents.length;
   }
 
   /** Queues an event; false when the log takes no more. */
   #push(event: NewEvent['event'], data: string): boolean {
     if (this.#end || this.#closed) return false;
-    this.#held = 0;
+    this.#heldCount = 0;
     this.#queue.push({ event, data });
     this.#usage?.mark();
     return true;
@@ -279,7 +279,7 @@ export class Outbox implements EventSink, Reporting {
 
   #unlogged(): Unlogged {
     const logged = this.nextSeq - 1;
-    return { logged, events: this.#queue.between(logged, this.#shown) };
+    return { logged, events: this.#queue.between(logged, this.#lastShown) };
   }
 
   #start(check = false): void {
@@ -304,7 +304,7 @@ export class Outbox implements EventSink, Reporting {
       // Clear this in the same step as the last check of the queue: an event added in between would rely on this write and be left behind.
       this.#writing = null;
       this.#tellWritten();
-      this.#turn();
+      this.#showAndSchedule();
       this.#scheduleCheck();
     }
   }
@@ -331,7 +331,7 @@ export class Outbox implements EventSink, Reporting {
     try {
       this.#lastCallAt = performance.now();
       const outcome = await this.#log.report(usage);
-      if (outcome === 'ok') this.#reported = usage;
+      if (outcome === 'ok') this.#reportedUsage = usage;
       else this.#stop('lost');
     } catch (error) {
       if (StoreError.from(error).code !== 'store-unavailable') this.#stop('broken', error);
@@ -359,11 +359,11 @@ export class Outbox implements EventSink, Reporting {
     }
     this.#queue.landed(outcome === 'ok');
     if (outcome === 'ok') {
-      this.#mayShow = Math.max(this.#mayShow, this.nextSeq - 1 + SHOWN_AHEAD);
+      this.#maxShown = Math.max(this.#maxShown, this.nextSeq - 1 + SHOWN_AHEAD);
       this.#lastCallAt = performance.now();
-      this.#reported = usage ?? this.#reported;
-      this.#kept.confirm(sentAt);
-      this.#kept.add(firstSeq, events, performance.now());
+      this.#reportedUsage = usage ?? this.#reportedUsage;
+      this.#keptEvents.confirm(sentAt);
+      this.#keptEvents.add(firstSeq, events, performance.now());
     } else this.#stop(outcome === 'full' ? 'full' : 'lost');
   }
 
@@ -372,13 +372,13 @@ export class Outbox implements EventSink, Reporting {
     const lostUpTo = this.nextSeq - 1;
     // Set this even when the next step throws: the terminal event gets this number.
     this.#queue.nextSeq = lastSeq + 1;
-    const lost = this.#kept.takeAfter(lastSeq);
-    if (lost === null) {
-      this.#kept.clear();
+    const lostEvents = this.#keptEvents.takeAfter(lastSeq);
+    if (lostEvents === null) {
+      this.#keptEvents.clear();
       const what = `The store has lost the events ${lastSeq + 1} to ${lostUpTo}, which it had acknowledged`;
       throw new StoreError('store-corrupt', `${what}, and the first of them are not kept any more.`);
     }
-    this.#queue.unshift(lost);
+    this.#queue.unshift(lostEvents);
   }
 
   /** Like `#rewind`. When it throws, drops the queued events: followers have seen lost events under the numbers that the queued ones would get. */
@@ -403,15 +403,15 @@ export class Outbox implements EventSink, Reporting {
     }
     if (lastSeq === null) this.#stop('lost');
     else if (lastSeq < this.nextSeq - 1) this.#rewind(lastSeq);
-    else this.#kept.confirm(sentAt);
+    else this.#keptEvents.confirm(sentAt);
   }
 
   /** Schedules a check for when the last write is `keepMs` old, while events are kept. */
   #scheduleCheck(): void {
-    if (this.#checkTimer || this.#closed || this.#end || this.#kept.newestAt === null) return;
+    if (this.#checkTimer || this.#closed || this.#end || this.#keptEvents.newestAt === null) return;
     this.#checkTimer = setTimeout(() => {
       this.#checkTimer = null;
-      const idleMs = performance.now() - (this.#kept.newestAt ?? 0);
+      const idleMs = performance.now() - (this.#keptEvents.newestAt ?? 0);
       // A later write has checked the log already.
       if (idleMs >= this.#keepMs) this.#start(true);
       else this.#scheduleCheck();
@@ -422,7 +422,7 @@ export class Outbox implements EventSink, Reporting {
     this.#queue.clear();
     this.#tellWritten();
     // Keep the acknowledged events for a full log: writing its terminal event may reveal that the store lost events.
-    if (end !== 'full' && end !== 'over-quota') this.#kept.clear();
+    if (end !== 'full' && end !== 'over-quota') this.#keptEvents.clear();
     if (this.#end) return;
     this.#end = end;
     this.#cause = cause;

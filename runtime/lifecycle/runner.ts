@@ -155,18 +155,18 @@ export class InvocationRunner {
     const { invocations, runtimeId, live } = this.#options;
     // Repetitions share one token: a call whose answer was lost may have begun the attempt.
     const token = randomUUID();
-    let held = true;
+    let isHeld = true;
     const begin = async () => {
       const begun = fetched
         ? await fetched()
         : await invocations.beginAttempt(job.id, runtimeId, token, job.fetchToken, live !== undefined);
-      held = !('refused' in begun && begun.refused === 'not-held');
+      isHeld = !('refused' in begun && begun.refused === 'not-held');
       return begun;
     };
     const isBegun = fetched !== null;
     const verdict = await this.#run({ job, signal, begin, isBegun, depth: 0, family: new Family(job) });
     if (verdict !== null && verdict.kind !== 'silent') return 'ended';
-    return held ? undefined : 'not-held';
+    return isHeld ? undefined : 'not-held';
   }
 
   /** Resolves to the verdict; null when the attempt was not begun. */
@@ -190,8 +190,8 @@ export class InvocationRunner {
     let kill: (trap: GuestTrap) => void = () => undefined;
     const meter = silentMeter();
     using pace = this.#eventPaces.enter(job.tenant);
-    const own = { id: job.id, epoch: begun.epoch, shown: live !== undefined };
-    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, own, meter), {
+    const logKey = { id: job.id, epoch: begun.epoch, shown: live !== undefined };
+    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, logKey, meter), {
       ...{ usage: meter, pace },
       shows: live && {
         begin: (unlogged) => live.begin(job.id, begun.epoch, unlogged, job.submitter),
@@ -207,8 +207,8 @@ export class InvocationRunner {
     });
     const { epoch, attempt: number, kvPages, tokensLeft: left, tokensUntil: until, usageBefore, queuedAt } = begun;
     if (run.depth === 0) run.family.pages.epoch = epoch;
-    const found = { kvPages, tokens: { left, until }, usageBefore, queuedAt };
-    const attempt: Attempt = { ...run, epoch, number, ...found, startedAt, clock, outbox, meter, observed };
+    const startState = { kvPages, tokens: { left, until }, usageBefore, queuedAt };
+    const attempt: Attempt = { ...run, epoch, number, ...startState, startedAt, clock, outbox, meter, observed };
     const launched = await orStopped(launching.launched(begun.standing), signal, run.depth);
     try {
       if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
@@ -265,7 +265,7 @@ export class InvocationRunner {
     const wait = { released, usage: () => run.usage() };
     const restarted =
       depth === 0 && mayRestart(verdict) ? await restart(this.#options, { attempt, verdict, lost, ...wait }) : null;
-    const waiting =
+    const waitingVerdict =
       verdict.kind === 'result' && question !== null
         ? await waitForPerson(this.#options.questions, attempt, { question, ...wait })
         : null;
@@ -273,7 +273,7 @@ export class InvocationRunner {
     // Admission charges a root for its children's holdings, too.
     const peak = depth === 0 ? family.peak : null;
     // The outbox may have ended during the restart or the question.
-    const final = restarted ?? waiting ?? (await this.#named(job, conclude()));
+    const final = restarted ?? waitingVerdict ?? (await this.#withQuotaName(job, conclude()));
     const finished = await this.#finish(attempt, final, usage, { peak, conclude });
     if (peak !== null && finished.kind === 'silent') this.#options.observePeak?.(job, peak);
     await released;
@@ -291,7 +291,7 @@ export class InvocationRunner {
   }
 
   /** Names the token quota in a verdict: the refusal itself knew only that some token quota had no room. */
-  async #named(job: InvocationJob, verdict: Verdict): Promise<Verdict> {
+  async #withQuotaName(job: InvocationJob, verdict: Verdict): Promise<Verdict> {
     if (verdict.kind !== 'error' || verdict.message !== TOKENS_USED_UP.message) return verdict;
     try {
       const quota = await this.#options.tokenQuota?.(job);

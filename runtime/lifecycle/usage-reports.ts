@@ -46,14 +46,14 @@ export class UsageReports {
   }
 
   look(nowMs: number): void {
-    let left = MAX_REPORTS;
+    let remainingReports = MAX_REPORTS;
     for (const watched of this.#watched) {
-      if (left === 0) return;
+      if (remainingReports === 0) return;
       const { attempt, usage } = watched;
       if (nowMs - attempt.lastCallAt < QUIET_MS) continue;
       const current = usage();
       if (!worthReporting(attempt.reported, current) || !attempt.report(current)) continue;
-      left--;
+      remainingReports--;
       // Move the attempt to the end: the next look visits it last.
       this.#watched.delete(watched);
       this.#watched.add(watched);

@@ -162,8 +162,8 @@ const PAGE_QUOTA_REFUSAL = new RegExp(`quota ${PAGE_QUOTA}: [^;]{0,200}; \\d+ is
 /** The verdict when the page quota made the inferlet fail: its last output quotes the GPU host's refusal, or is empty. Null otherwise. */
 function pageQuota({ handlerErrors }: Evidence, words: string): Verdict | null {
   // The GPU host refused the failed call itself, or a call that it depended on.
-  const told = [handlerErrors.get('limit-exceeded'), handlerErrors.get('dependency-failed')];
-  const refusals = told.map((text = '') => PAGE_QUOTA_REFUSAL.exec(text)?.[0]);
+  const quotaErrors = [handlerErrors.get('limit-exceeded'), handlerErrors.get('dependency-failed')];
+  const refusals = quotaErrors.map((text = '') => PAGE_QUOTA_REFUSAL.exec(text)?.[0]);
   const refusal = refusals.find((text) => text !== undefined && (words === '' || words.includes(text)));
   return refusal === undefined ? null : { ...failure('quota-pages', refusal), cause: `quota ${PAGE_QUOTA}` };
 }
@@ -171,8 +171,8 @@ function pageQuota({ handlerErrors }: Evidence, words: string): Verdict | null {
 /** True when the inferlet's last output quotes an error `unavailable` that the platform gave it, or the error of a call that depended on one. */
 function quotesUnavailable({ handlerErrors }: Evidence, words: string): boolean {
   const dependent = handlerErrors.get('dependency-failed');
-  const told = [handlerErrors.get('unavailable'), dependent?.includes('(unavailable: ') ? dependent : undefined];
-  return told.some((text) => text !== undefined && text !== '' && words.includes(text));
+  const messages = [handlerErrors.get('unavailable'), dependent?.includes('(unavailable: ') ? dependent : undefined];
+  return messages.some((text) => text !== undefined && text !== '' && words.includes(text));
 }
 
 function detailsOf({ cause, retryAfterMs }: Stop): FailureDetails {
@@ -194,9 +194,9 @@ function failure(code: FailureCode, message: string): Extract<Verdict, { kind: '
 }
 
 function preview(text: string, redact: Redact = redactNothing): string {
-  const cut = text.length > MAX_PREVIEW;
-  const clean = redact(text.slice(0, MAX_PREVIEW), cut);
-  return JSON.stringify(cut ? `${clean}…` : clean);
+  const isCut = text.length > MAX_PREVIEW;
+  const clean = redact(text.slice(0, MAX_PREVIEW), isCut);
+  return JSON.stringify(isCut ? `${clean}…` : clean);
 }
 
 /** The event that ends an invocation with a verdict. @param usage of all its attempts, like the record's */

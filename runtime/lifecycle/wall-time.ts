@@ -15,7 +15,7 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
 export class WallTime implements Deadline {
   readonly #job: InvocationJob;
   readonly #startedAt: number;
-  readonly #held: HeldTime;
+  readonly #heldTime: HeldTime;
   readonly #heldBeforeMs: number;
   readonly #clock: () => number;
 
@@ -24,11 +24,11 @@ export class WallTime implements Deadline {
    *
    * @param clock of the platform, milliseconds since the Unix epoch, as in the job
    */
-  constructor(job: InvocationJob, held: HeldTime, clock: () => number) {
+  constructor(job: InvocationJob, heldTime: HeldTime, clock: () => number) {
     this.#job = job;
     this.#startedAt = clock();
-    this.#held = held;
-    this.#heldBeforeMs = held.totalMs;
+    this.#heldTime = heldTime;
+    this.#heldBeforeMs = heldTime.totalMs;
     this.#clock = clock;
   }
 
@@ -38,7 +38,7 @@ export class WallTime implements Deadline {
    */
   get at(): number {
     const { submittedAt, deadlineMs, limits } = this.#job;
-    const heldMs = this.#held.totalMs - this.#heldBeforeMs;
+    const heldMs = this.#heldTime.totalMs - this.#heldBeforeMs;
     return Math.min(submittedAt + deadlineMs, this.#startedAt + limits.wallMs + Math.min(heldMs, limits.wallMs));
   }
 
@@ -50,14 +50,14 @@ export class WallTime implements Deadline {
    * Starts the time.
    *
    * @param stop called once, when the time is used up
-   * @param moved called with each new deadline, when a hold has ended
+   * @param onMoved called with each new deadline, when a hold has ended
    * @returns the function that ends the timer
    */
-  limit(stop: (reason: Stop) => void, moved: (at: number) => void): () => void {
+  limit(stop: (reason: Stop) => void, onMoved: (at: number) => void): () => void {
     const { parent } = this.#job;
     const { wallMs } = this.#job.limits;
-    const held = this.#held;
-    const [fromMs, heldBeforeMs] = [held.nowMs, held.totalMs];
+    const heldTime = this.#heldTime;
+    const [fromMs, heldBeforeMs] = [heldTime.nowMs, heldTime.totalMs];
     let timer: NodeJS.Timeout | undefined;
     let isOver = false;
     const end = () => {
@@ -68,13 +68,13 @@ export class WallTime implements Deadline {
       clearTimeout(timer);
       if (isOver) return;
       // A hold that still lasts adds at most the rest of the limit.
-      const addedMs = held.isHeld ? wallMs : Math.min(wallMs, held.totalMs - heldBeforeMs);
-      const leftMs = wallMs + addedMs - (held.nowMs - fromMs);
+      const addedMs = heldTime.isHeld ? wallMs : Math.min(wallMs, heldTime.totalMs - heldBeforeMs);
+      const leftMs = wallMs + addedMs - (heldTime.nowMs - fromMs);
       timer = setTimeout(end, Math.min(Math.max(0, leftMs), MAX_TIMER_MS));
     };
-    const unwatch = held.watch(() => {
+    const unwatch = heldTime.watch(() => {
       start();
-      if (!held.isHeld) moved(this.at);
+      if (!heldTime.isHeld) onMoved(this.at);
     });
     start();
     return () => {

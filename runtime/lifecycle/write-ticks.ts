@@ -6,23 +6,23 @@ const WRITE_MS = 150;
 
 /** Makes all attempts of a process write their shown events in the same turn of the event loop, so that one store call carries them. */
 export class WriteTicks {
-  readonly #due = new Set<() => void>();
+  readonly #pendingWrites = new Set<() => void>();
   #timer: NodeJS.Timeout | undefined;
 
   /** Calls `write` at the next tick. */
   add(write: () => void): void {
-    this.#due.add(write);
+    this.#pendingWrites.add(write);
     this.#timer ??= setTimeout(() => this.#tick(), WRITE_MS);
   }
 
   delete(write: () => void): void {
-    this.#due.delete(write);
+    this.#pendingWrites.delete(write);
   }
 
   #tick(): void {
     this.#timer = undefined;
-    const due = [...this.#due];
-    this.#due.clear();
-    for (const write of due) write();
+    const writes = [...this.#pendingWrites];
+    this.#pendingWrites.clear();
+    for (const write of writes) write();
   }
 }

@@ -46,24 +46,24 @@ interface Figure {
 /** A host that returns at once. Futures complete in the next turn of the event loop, like results that come through a socket. */
 function idleHost(): HostTable {
   const { host } = recordingHost();
-  const done = { tag: 'ok', val: undefined };
+  const okResult = { tag: 'ok', val: undefined };
   const stepped = { tag: 'ok', val: { tokens: new Uint32Array([5]), distributions: [] } };
-  let waiting: ((turn: undefined) => void)[] = [];
+  let resolvers: ((turn: undefined) => void)[] = [];
   const later = (value: unknown) => {
-    if (waiting.length === 0) {
+    if (resolvers.length === 0) {
       setImmediate(() => {
-        const wake = waiting;
-        waiting = [];
+        const wake = resolvers;
+        resolvers = [];
         for (const resolve of wake) resolve(undefined);
       });
     }
-    return new Promise<undefined>((resolve) => waiting.push(resolve)).then(() => value);
+    return new Promise<undefined>((resolve) => resolvers.push(resolve)).then(() => value);
   };
   return {
     ...host,
     allocate: { ...host.allocate, 'page-size': () => 16 },
     'input-text': { 'embed-text': () => undefined },
-    queue: { ...host.queue, '[method]queue.synchronize': () => later(done) },
+    queue: { ...host.queue, '[method]queue.synchronize': () => later(okResult) },
     fused: { ...host.fused, step: () => later(stepped) },
   };
 }
@@ -96,13 +96,13 @@ async function main(): Promise<void> {
       Object.assign(rows.at(-1) ?? {}, { glue: slow, ratio: round(slow.median / lean.median) });
     }
   }
-  for (const [carrier, one] of Object.entries(make)) {
-    const made = await measure(async () => {
+  for (const [carrier, makeInstance] of Object.entries(make)) {
+    const figure = await measure(async () => {
       const from = performance.now();
-      for (let i = 0; i < 100; i++) await one();
+      for (let i = 0; i < 100; i++) await makeInstance();
       return (performance.now() - from) / 100;
     });
-    rows.push({ what: `instance (${carrier})`, instances: 100, unit: 'ms', lean: made });
+    rows.push({ what: `instance (${carrier})`, instances: 100, unit: 'ms', lean: figure });
   }
   if (process.argv.includes('--json')) console.log(JSON.stringify(rows));
   else for (const row of rows) console.log(describe(row as unknown as Row));
@@ -139,10 +139,10 @@ async function perCall(
   return (took * 1000) / calls / instances;
 }
 
-async function measure(once: () => Promise<number>, repeats = REPEATS): Promise<Figure> {
-  await once();
+async function measure(runOnce: () => Promise<number>, repeats = REPEATS): Promise<Figure> {
+  await runOnce();
   const values: number[] = [];
-  for (let i = 0; i < repeats; i++) values.push(await once());
+  for (let i = 0; i < repeats; i++) values.push(await runOnce());
   values.sort((a, b) => a - b);
   const at = (index: number): number => round(values[index] ?? 0);
   return { median: at(Math.floor(values.length / 2)), least: at(0), most: at(values.length - 1) };

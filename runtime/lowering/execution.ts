@@ -56,12 +56,12 @@ export class Execution implements Task {
   readonly #world: CompiledWorld;
   #options: ExecutionOptions;
   #entry: Entry | null = null;
-  #ended: ((ending: Ending) => void) | null = null;
+  #onEnd: ((ending: Ending) => void) | null = null;
   #result: { ok: boolean; text: string } | null = null;
   #cpuMs = 0;
   /** Time at which the guest's code began to run; -1 while it does not run. */
-  #since = -1;
-  /** The thread's CPU time at `#since` or shortly before, in µs. */
+  #runningSince = -1;
+  /** The thread's CPU time at `#runningSince` or shortly before, in µs. */
   #sinceThread = 0;
   /** CPU time at the start of the slice. A slice is one turn of the event loop in which the guest runs, however often it is entered. */
   #sliceFrom = 0;
@@ -71,9 +71,9 @@ export class Execution implements Task {
   /** The thread's CPU time when a guest that cannot be suspended had used up its slice, in µs; -1 before. */
   #pinnedFrom = -1;
   /** Resolves the current wait for a turn. */
-  #granted: ((go: number) => void) | null = null;
+  #resolveTurn: ((go: number) => void) | null = null;
   /** Place in the queue for slices. Only `renew` replaces this object, because the queue looks up the guest's credit by it. */
-  #place: Resumable = { resume: () => this.#grant() };
+  #queueEntry: Resumable = { resume: () => this.#grant() };
   #run: Run = () => Promise.resolve(CODE_EXIT);
   #callback: Callback = () => Promise.resolve(CODE_EXIT);
 
@@ -89,12 +89,12 @@ export class Execution implements Task {
   }
 
   get cpuMs(): number {
-    return this.#cpuMs + (this.#since < 0 ? 0 : this.#stretchMs());
+    return this.#cpuMs + (this.#runningSince < 0 ? 0 : this.#stretchMs());
   }
 
   /** Time for which the guest's code has been running. */
   #stretchMs(): number {
-    const passedMs = performance.now() - this.#since;
+    const passedMs = performance.now() - this.#runningSince;
     return passedMs < STRETCH_MS ? passedMs : Math.min(passedMs, (threadCpuUs() - this.#sinceThread) / 1000);
   }
 
@@ -120,7 +120,7 @@ export class Execution implements Task {
       this.guest.pinned--;
     }
     this.#cpuMs = this.fuel.startMs;
-    this.guest.made();
+    this.guest.saveContext();
     this.#entry = entry;
     // `promising` gives the guest its own stack. V8 runs host functions on the thread's stack, so a nearly full guest stack does not limit them.
     this.#run = WebAssembly.promising(entry.run) as Run;
@@ -132,27 +132,27 @@ export class Execution implements Task {
    * used, when it was killed, a part of its run is active, or its memory has grown.
    */
   renew(snapshot: Snapshot, options: ExecutionOptions): boolean {
-    if (!this.guest.isQuiet || this.#since >= 0 || this.#granted !== null) return false;
+    if (!this.guest.isQuiet || this.#runningSince >= 0 || this.#resolveTurn !== null) return false;
     if (!this.state.restore(snapshot)) return false;
     this.guest.renew();
     this.fuel.drain();
     this.fuel.refill();
     this.#options = options;
-    this.#ended = null;
+    this.#onEnd = null;
     this.#result = null;
     this.#cpuMs = 0;
     this.#sliceFrom = 0;
     this.#sliceTurn = -1;
     this.#threadFrom = -1;
     this.#pinnedFrom = -1;
-    this.#place = { resume: () => this.#grant() };
+    this.#queueEntry = { resume: () => this.#grant() };
     return true;
   }
 
   /** Calls `run`; at most once before each `renew`. The promise always resolves. */
   start(input: string): Promise<Ending> {
     const ending = new Promise<Ending>((resolve) => {
-      this.#ended = resolve;
+      this.#onEnd = resolve;
     });
     const { guest } = this;
     if (guest.dead) this.#end({ kind: 'trapped', trap: guest.dead });
@@ -174,23 +174,23 @@ export class Execution implements Task {
 
   /** Ends the remaining work; the instance must not be used afterwards. */
   dispose(): void {
-    this.#ended = null;
+    this.#onEnd = null;
     this.guest.kill(new GuestTrap('terminated', 'has ended'));
   }
 
   pause(): void {
-    if (this.#since < 0) return;
+    if (this.#runningSince < 0) return;
     this.#cpuMs += this.#stretchMs();
-    this.#since = -1;
+    this.#runningSince = -1;
   }
 
   resume(): void {
-    if (this.#since >= 0) return;
+    if (this.#runningSince >= 0) return;
     const turn = this.#options.slices.turn();
     if (turn !== this.#sliceTurn) this.#beginSlice(turn);
-    this.#since = performance.now();
-    this.#sinceThread = recentThreadCpuUs(this.#since);
-    this.guest.sliceEndsAt = this.#since + SLICE_MS - (this.#cpuMs - this.#sliceFrom);
+    this.#runningSince = performance.now();
+    this.#sinceThread = recentThreadCpuUs(this.#runningSince);
+    this.guest.sliceEndsAt = this.#runningSince + SLICE_MS - (this.#cpuMs - this.#sliceFrom);
   }
 
   /** Suspends until the inferlet's next turn (`GO_ON`) or its death (`TRAP`); charges `costMs`. */
@@ -199,13 +199,13 @@ export class Execution implements Task {
     this.#chargeThreadTime();
     this.#cpuMs += costMs;
     return new Promise((resolve) => {
-      this.#granted = resolve;
+      this.#resolveTurn = resolve;
       this.guest.unwind = () => {
-        this.#granted = null;
-        this.#options.slices.remove(this.#place);
+        this.#resolveTurn = null;
+        this.#options.slices.remove(this.#queueEntry);
         resolve(TRAP);
       };
-      this.#options.slices.add(this.#place, this.#cpuMs - this.#sliceFrom);
+      this.#options.slices.add(this.#queueEntry, this.#cpuMs - this.#sliceFrom);
     });
   }
 
@@ -222,12 +222,12 @@ export class Execution implements Task {
   }
 
   #grant(): void {
-    const granted = this.#granted;
-    this.#granted = null;
+    const resolveTurn = this.#resolveTurn;
+    this.#resolveTurn = null;
     this.guest.unwind = null;
     this.#beginSlice(this.#options.slices.turn());
     this.#threadFrom = threadCpuUs();
-    granted?.(GO_ON);
+    resolveTurn?.(GO_ON);
   }
 
   /** Charges long slices by the thread's CPU time, so that an inferlet does not pay for a machine that others keep busy. */
@@ -248,12 +248,13 @@ export class Execution implements Task {
    * Continues at once, or later when the guest has used its slice of this turn: answers that need no turn of the event loop must not let
    * the guest run forever.
    */
-  #whenFair(then: (go: number) => void): void {
+  #whenFair(continueWith: (go: number) => void): void {
     if (this.#cpuMs > this.#options.cpuLimitMs) {
       this.guest.kill(this.#overLimit());
-      then(TRAP);
-    } else if (this.#cpuMs - this.#sliceFrom < SLICE_MS || this.#options.slices.turn() !== this.#sliceTurn) then(GO_ON);
-    else void this.yield().then(then);
+      continueWith(TRAP);
+    } else if (this.#cpuMs - this.#sliceFrom < SLICE_MS || this.#options.slices.turn() !== this.#sliceTurn)
+      continueWith(GO_ON);
+    else void this.yield().then(continueWith);
   }
 
   returned(flat: number[]): void {
@@ -307,7 +308,7 @@ export class Execution implements Task {
   #enter(call: () => Promise<number>): void {
     this.resume();
     try {
-      call().then(this.#returnedFrom, this.#failed);
+      call().then(this.#onReturn, this.#onError);
     } catch (error) {
       this.#fail(error);
     } finally {
@@ -315,12 +316,12 @@ export class Execution implements Task {
     }
   }
 
-  readonly #returnedFrom = (code: number): void => {
+  readonly #onReturn = (code: number): void => {
     this.pause();
     this.#step(code);
   };
 
-  readonly #failed = (error: unknown): void => {
+  readonly #onError = (error: unknown): void => {
     this.pause();
     this.#fail(error);
   };
@@ -334,13 +335,13 @@ export class Execution implements Task {
       if (this.#entry?.form === 'sync') this.#finishSync(code);
       // Calls that the guest has begun and not awaited end with it.
       else if (this.#result || this.#entry?.form === 'stackful') this.#finish();
-      else this.#next(code);
+      else this.#handleCode(code);
     } catch (error) {
       this.#fail(error);
     }
   }
 
-  #next(code: number): void {
+  #handleCode(code: number): void {
     switch (code & 15) {
       case CODE_EXIT:
         this.#finish();
@@ -407,9 +408,9 @@ export class Execution implements Task {
   }
 
   #end(ending: Ending): void {
-    const ended = this.#ended;
-    this.#ended = null;
-    ended?.(ending);
+    const onEnd = this.#onEnd;
+    this.#onEnd = null;
+    onEnd?.(ending);
   }
 }
 

@@ -100,16 +100,16 @@ export class Fuel {
       only.value = FUEL;
       return;
     }
-    const kept = Math.floor(FUEL / gauges.length) >> KEPT_SHIFT;
-    const empty: Gauge[] = [];
-    let left = FUEL;
+    const maxKept = Math.floor(FUEL / gauges.length) >> KEPT_SHIFT;
+    const emptyGauges: Gauge[] = [];
+    let remainingFuel = FUEL;
     for (const gauge of gauges) {
       if (gauge.value > 0) {
-        gauge.value = Math.min(gauge.value, kept);
-        left -= gauge.value;
-      } else empty.push(gauge);
+        gauge.value = Math.min(gauge.value, maxKept);
+        remainingFuel -= gauge.value;
+      } else emptyGauges.push(gauge);
     }
-    for (const gauge of empty) gauge.value = Math.floor(left / empty.length);
+    for (const gauge of emptyGauges) gauge.value = Math.floor(remainingFuel / emptyGauges.length);
   }
 
   /** Takes all fuel, so that the next check calls `ask`. */

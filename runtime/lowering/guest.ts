@@ -87,15 +87,15 @@ export class Guest extends GuestMemory {
   onOverdue: (() => void) | null = null;
 
   readonly #handles: (Handle | null)[] = [null];
-  readonly #free: number[] = [];
+  readonly #freeIndices: number[] = [];
   #madeContext: readonly [number, number] = [0, 0];
   /** Number of futures that the host has not settled. */
-  #pending = 0;
-  #held = 0;
+  #pendingCount = 0;
+  #heldCount = 0;
   /** Number of handles of futures that were read. */
-  #spent = 0;
+  #spentCount = 0;
   /** One placeholder per type for all of its futures that were read. */
-  readonly #spentOf = new Map<FutureType, FutureHandle>();
+  readonly #placeholders = new Map<FutureType, FutureHandle>();
 
   /**
    * Starts every host call. Traps while the host allocates in the guest or instantiates it (Component Model, Canonical ABI,
@@ -119,11 +119,11 @@ export class Guest extends GuestMemory {
   }
 
   override get isQuiet(): boolean {
-    return super.isQuiet && this.#pending === 0;
+    return super.isQuiet && this.#pendingCount === 0;
   }
 
   /** Call when the instance is made: each run begins with the task context that the start functions left. */
-  made(): void {
+  saveContext(): void {
     this.#madeContext = [...this.taskContext];
   }
 
@@ -139,47 +139,47 @@ export class Guest extends GuestMemory {
     this.handlerErrors.clear();
     this.sliceEndsAt = Number.POSITIVE_INFINITY;
     this.#handles.length = 1;
-    this.#free.length = 0;
-    this.#held = 0;
-    this.#spent = 0;
-    this.#spentOf.clear();
+    this.#freeIndices.length = 0;
+    this.#heldCount = 0;
+    this.#spentCount = 0;
+    this.#placeholders.clear();
   }
 
   /** Number of handles that the guest holds, without those of futures that were read. */
   get held(): number {
-    return this.#held;
+    return this.#heldCount;
   }
 
   add(handle: Handle): number {
-    if (this.#held >= MAX_HANDLES) this.trap(`more than ${MAX_HANDLES} handles; drop what is not needed`);
-    this.#held++;
-    const index = this.#free.pop() ?? this.#handles.length;
+    if (this.#heldCount >= MAX_HANDLES) this.trap(`more than ${MAX_HANDLES} handles; drop what is not needed`);
+    this.#heldCount++;
+    const index = this.#freeIndices.pop() ?? this.#handles.length;
     this.#handles[index] = handle;
     return index;
   }
 
   remove(index: number): void {
     const handle = this.#handles[index];
-    if (handle instanceof FutureHandle && handle === this.#spentOf.get(handle.type)) this.#spent--;
-    else this.#held--;
+    if (handle instanceof FutureHandle && handle === this.#placeholders.get(handle.type)) this.#spentCount--;
+    else this.#heldCount--;
     this.#handles[index] = null;
-    this.#free.push(index);
+    this.#freeIndices.push(index);
   }
 
   /** Releases a future that was read and that nothing waits for; its handle stays taken until the guest drops the future. */
   spend(future: FutureHandle): void {
     if (!future.consumed || future.set || this.#handles[future.index] !== future) return;
-    if (++this.#spent > MAX_SPENT_FUTURES) {
+    if (++this.#spentCount > MAX_SPENT_FUTURES) {
       this.trap(`more than ${MAX_SPENT_FUTURES} futures were read and never dropped; drop them`);
     }
-    let spent = this.#spentOf.get(future.type);
-    if (!spent) {
-      spent = new FutureHandle(future.type);
-      spent.consumed = true;
-      this.#spentOf.set(future.type, spent);
+    let placeholder = this.#placeholders.get(future.type);
+    if (!placeholder) {
+      placeholder = new FutureHandle(future.type);
+      placeholder.consumed = true;
+      this.#placeholders.set(future.type, placeholder);
     }
-    this.#handles[future.index] = spent;
-    this.#held--;
+    this.#handles[future.index] = placeholder;
+    this.#heldCount--;
   }
 
   addResource(type: number, value: unknown): number {
@@ -225,12 +225,12 @@ export class Guest extends GuestMemory {
     future.index = this.add(future);
     future.release = releaseOf(promise);
     type.pending++;
-    this.#pending++;
+    this.#pendingCount++;
     promise.then(
       (value) => this.#settle(future, value),
       (cause: unknown) => {
         type.pending--;
-        this.#pending--;
+        this.#pendingCount--;
         this.kill(new GuestTrap('trap', 'a host promise was rejected', { cause }));
       },
     );
@@ -248,11 +248,11 @@ export class Guest extends GuestMemory {
 
   #settle(future: FutureHandle, value: unknown): void {
     future.type.pending--;
-    this.#pending--;
+    this.#pendingCount--;
     future.settled = true;
     future.value = value;
-    const failed = value as { tag?: unknown; val?: { tag?: unknown; val?: unknown } };
-    if (failed?.tag === 'err' && failed.val) this.handlerErrors.set(String(failed.val.tag), String(failed.val.val));
+    const result = value as { tag?: unknown; val?: { tag?: unknown; val?: unknown } };
+    if (result?.tag === 'err' && result.val) this.handlerErrors.set(String(result.val.tag), String(result.val.val));
     if (future.target < 0 || this.dead) return;
     if (future.wake) {
       const wake = future.wake;

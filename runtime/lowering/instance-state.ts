@@ -11,16 +11,16 @@ type NumberGlobal = { value: number | bigint };
 export class InstanceState {
   readonly #memories: WebAssembly.Memory[] = [];
   readonly #globals: NumberGlobal[] = [];
-  #whole = true;
+  #isWhole = true;
 
   /** Adds the state that a core instance defines. */
   add(exports: WebAssembly.Exports): void {
-    if (exports[PIE_EXPORTS.restorable] === undefined) this.#whole = false;
+    if (exports[PIE_EXPORTS.restorable] === undefined) this.#isWhole = false;
     for (let i = 0; ; i++) {
-      const part = exports[stateName(i)];
-      if (part === undefined) return;
-      if (part instanceof WebAssembly.Memory) this.#memories.push(part);
-      else this.#globals.push(part as unknown as NumberGlobal);
+      const exported = exports[stateName(i)];
+      if (exported === undefined) return;
+      if (exported instanceof WebAssembly.Memory) this.#memories.push(exported);
+      else this.#globals.push(exported as unknown as NumberGlobal);
     }
   }
 
@@ -36,7 +36,7 @@ export class InstanceState {
 
   /** Copies the state of a new instance; null when the state is incomplete or too large. */
   snapshot(): Snapshot | null {
-    if (!this.#whole || this.memoryBytes > MAX_KEPT_BYTES) return null;
+    if (!this.#isWhole || this.memoryBytes > MAX_KEPT_BYTES) return null;
     return {
       memories: this.#memories.map(({ buffer }) => blocksOf(Buffer.from(buffer))),
       globals: this.#globals.map(({ value }) => value),

@@ -13,7 +13,7 @@ export class SliceRunner {
   readonly #queue: SliceQueue<Resumable>;
   readonly #busy: () => boolean;
   #immediate: NodeJS.Immediate | null = null;
-  #turn = 0;
+  #turnNumber = 0;
   #turnEnds = false;
   #timer: NodeJS.Timeout | null = null;
 
@@ -43,10 +43,10 @@ export class SliceRunner {
       this.#turnEnds = true;
       setImmediate(() => {
         this.#turnEnds = false;
-        this.#turn++;
+        this.#turnNumber++;
       });
     }
-    return this.#turn;
+    return this.#turnNumber;
   }
 
   /** Suspends `task`, which has computed for `usedMs`; calls `task.resume` when its turn comes. */
@@ -67,11 +67,11 @@ export class SliceRunner {
     }
     this.#immediate = setImmediate(() => {
       this.#immediate = null;
-      this.#next();
+      this.#runNext();
     });
   }
 
-  #next(): void {
+  #runNext(): void {
     const now = performance.now();
     const decision = this.#queue.next(now, this.#busy());
     if (decision.kind === 'idle') return;
@@ -79,7 +79,7 @@ export class SliceRunner {
       this.#timer = setTimeout(
         () => {
           this.#timer = null;
-          this.#next();
+          this.#runNext();
         },
         Math.min(RECHECK_MS, Math.max(1, decision.untilMs - now)),
       );

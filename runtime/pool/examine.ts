@@ -70,7 +70,7 @@ export async function examineArtifact(artifact: Artifact, layers?: Layers): Prom
 
 /** Reads the plan that is kept beside an artifact; null when there is none of this version. */
 export async function keptPlan(artifact: Artifact): Promise<Plan | null> {
-  return asPlan(await kept(artifact, PLAN_FILE));
+  return asPlan(await readKept(artifact, PLAN_FILE));
 }
 
 /** Keeps a plan beside its artifact. */
@@ -78,7 +78,7 @@ export const keepPlan = (artifact: Artifact, plan: Plan): Promise<void> => keep(
 
 /** Start times from the artifact's examination; null when there are none. */
 export async function keptStarts(artifact: Artifact): Promise<MeasuredStarts | null> {
-  return startsSchema.safeParse(await kept(artifact, STARTS_FILE)).data ?? null;
+  return startsSchema.safeParse(await readKept(artifact, STARTS_FILE)).data ?? null;
 }
 
 async function inChild(artifact: Artifact, layers: Layers): Promise<Examination> {
@@ -87,21 +87,21 @@ async function inChild(artifact: Artifact, layers: Layers): Promise<Examination>
   const memoryMb = MEMORY_MB + Math.ceil((INSTANCES * meta.options.memoryPages) / PAGES_PER_MEGABYTE);
   const isAnswer = (line: string) => parse(line) !== null;
   const limits = { timeoutMs: TIMEOUT_MS, cpuMs: CPU_MS, memoryMb, files: MAX_FILES, isAnswer };
-  const ended = await runConfined(layers, program, limits).catch((cause: unknown) => {
+  const result = await runConfined(layers, program, limits).catch((cause: unknown) => {
     if (!(cause instanceof LimitPassed)) throw cause;
-    const most = {
+    const limitText = {
       time: `${TIMEOUT_MS / 1000} s`,
       cpu: `${CPU_MS / 1000} s of CPU time`,
       memory: `${memoryMb} MiB of memory`,
       files: `${MAX_FILES.megabytes} MiB of output`,
     }[cause.limit];
-    throw new Error(`instantiating it took more than ${most}`, { cause });
+    throw new Error(`instantiating it took more than ${limitText}`, { cause });
   });
-  const reply = replySchema.safeParse(parse(ended.output)).data;
+  const reply = replySchema.safeParse(parse(result.output)).data;
   if (!reply) {
-    const words = ended.errors.trim().split('\n').at(-1)?.slice(0, 500);
+    const words = result.errors.trim().split('\n').at(-1)?.slice(0, 500);
     throw new Error(
-      `the process that instantiated it ended with ${ended.code ?? 'a signal'}: ${words || 'no message'}`,
+      `the process that instantiated it ended with ${result.code ?? 'a signal'}: ${words || 'no message'}`,
     );
   }
   if ('error' in reply) throw new Error(reply.error);
@@ -111,7 +111,7 @@ async function inChild(artifact: Artifact, layers: Layers): Promise<Examination>
   return { plan, starts: reply.starts };
 }
 
-const kept = (artifact: Artifact, file: string): Promise<unknown> =>
+const readKept = (artifact: Artifact, file: string): Promise<unknown> =>
   readPlainFile(join(artifact.directory, file), MAX_DESCRIPTION_BYTES).then(
     (bytes) => parse(String(bytes)),
     () => null,

@@ -46,17 +46,17 @@ export async function measureArtifact(directory: string, plan: Plan): Promise<Me
 function measureStarts(pool: InstancePool, program: Program, loadMs: number): MeasuredStarts {
   pool.admit(KEY, program);
   const first = pool.take(KEY);
-  const once = first.instantiateMs > SLOW_MS || first.execution.state.memoryBytes > LARGE_BYTES;
-  const launches = once ? 1 : LAUNCHES;
-  const more = Array.from({ length: launches - 1 }, () => pool.take(KEY).instantiateMs);
+  const isOneLaunch = first.instantiateMs > SLOW_MS || first.execution.state.memoryBytes > LARGE_BYTES;
+  const launches = isOneLaunch ? 1 : LAUNCHES;
+  const furtherColdMs = Array.from({ length: launches - 1 }, () => pool.take(KEY).instantiateMs);
   const instanceBytes = pool.fill(KEY, launches);
-  const taken = Array.from({ length: launches }, () => {
+  const warmMs = Array.from({ length: launches }, () => {
     const from = performance.now();
     pool.take(KEY);
     return performance.now() - from;
   });
-  const coldStartMs = loadMs + median([first.instantiateMs, ...more]);
-  return { coldStartMs: rounded(coldStartMs), warmStartMs: rounded(median(taken)), instanceBytes };
+  const coldStartMs = loadMs + median([first.instantiateMs, ...furtherColdMs]);
+  return { coldStartMs: rounded(coldStartMs), warmStartMs: rounded(median(warmMs)), instanceBytes };
 }
 
 /** A host whose functions trap: start functions may not call the host. */

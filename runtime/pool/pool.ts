@@ -96,8 +96,8 @@ export class InstancePool {
 
   /** Adds a program, so that instances of it are kept ready. */
   admit(key: string, program: Program): void {
-    const known = this.#entries.get(key);
-    if (!known || known.program.plan !== program.plan) {
+    const existing = this.#entries.get(key);
+    if (!existing || existing.program.plan !== program.plan) {
       const now = performance.now();
       const instanceBytes = INSTANCE_OVERHEAD_BYTES;
       this.#entries.set(key, {
@@ -127,7 +127,7 @@ export class InstancePool {
 
   /** Makes instances at once until `count` are ready; the next review drops excess ones. Returns the memory of one. */
   fill(key: string, count: number): number {
-    const entry = this.#known(key);
+    const entry = this.#entryOf(key);
     while (entry.ready.length < count) entry.ready.push(this.#make(entry));
     return entry.instanceBytes;
   }
@@ -139,7 +139,7 @@ export class InstancePool {
 
   /** Returns an instance of an admitted program: a ready one, else a new one. Throws when making it fails. */
   take(key: string): { readonly execution: Execution; readonly instantiateMs: number; readonly ready: boolean } {
-    const entry = this.#known(key);
+    const entry = this.#entryOf(key);
     const now = performance.now();
     entry.bursts.arrive(now);
     entry.usedAtMs = now;
@@ -190,7 +190,7 @@ export class InstancePool {
     this.#entries.clear();
   }
 
-  #known(key: string): Entry {
+  #entryOf(key: string): Entry {
     const entry = this.#entries.get(key);
     if (!entry) throw new TypeError(`no function ${key} in the pool`);
     return entry;
@@ -209,20 +209,20 @@ export class InstancePool {
   /** Restores an instance that ran to its initial state; undefined when there is none. */
   #restore(entry: Entry): Execution | undefined {
     const options = { slices: this.#options.slices, cpuLimitMs: INSTANTIATE_CPU_MS };
-    for (let used = entry.used.pop(); used; used = entry.used.pop()) {
-      if (entry.snapshot && used.renew(entry.snapshot, options)) return used;
-      used.dispose();
+    for (let execution = entry.used.pop(); execution; execution = entry.used.pop()) {
+      if (entry.snapshot && execution.renew(entry.snapshot, options)) return execution;
+      execution.dispose();
     }
     return undefined;
   }
 
   #schedule(): void {
     if (this.#refill || this.#closed) return;
-    this.#refill = setImmediate(() => this.#turn());
+    this.#refill = setImmediate(() => this.#fillOnce());
   }
 
   /** Makes one instance, or drops excess ones. */
-  #turn(): void {
+  #fillOnce(): void {
     this.#refill = null;
     if (this.#closed) return;
     const now = performance.now();
@@ -236,46 +236,46 @@ export class InstancePool {
       })),
       this.#policy,
     );
-    let short: Entry | null = null;
-    let lacks = false;
+    let shortEntry: Entry | null = null;
+    let isLacking = false;
     for (const entry of this.#entries.values()) {
       const target = targets.get(entry.key) ?? 0;
       if (entry.ready.length > target) entry.ready.length = target;
       if (entry.used.length > target - entry.ready.length) entry.used.length = target - entry.ready.length;
       if (entry.ready.length >= target) continue;
       // While lent instances may soon come back, make another one only to keep the minimum ready.
-      const least = this.#minima.get(entry.key) ?? 0;
-      const expected = entry.ready.length < least ? 0 : lent(entry, now);
-      const isShort = entry.used.length > 0 || (!entry.failed && entry.ready.length + expected < target);
-      if (!isShort) lacks = true;
-      else if (!short || entry.ready.length < short.ready.length) short = entry;
+      const minimum = this.#minima.get(entry.key) ?? 0;
+      const expectedReturns = entry.ready.length < minimum ? 0 : countExpected(entry, now);
+      const isShort = entry.used.length > 0 || (!entry.failed && entry.ready.length + expectedReturns < target);
+      if (!isShort) isLacking = true;
+      else if (!shortEntry || entry.ready.length < shortEntry.ready.length) shortEntry = entry;
     }
     clearTimeout(this.#later);
-    if (!short) {
-      if (lacks) this.#later = setTimeout(() => this.#schedule(), LENT_MS).unref();
+    if (!shortEntry) {
+      if (isLacking) this.#later = setTimeout(() => this.#schedule(), LENT_MS).unref();
       return;
     }
     try {
-      short.ready.push(this.#restore(short) ?? this.#make(short));
+      shortEntry.ready.push(this.#restore(shortEntry) ?? this.#make(shortEntry));
     } catch (error) {
-      short.failed = true;
+      shortEntry.failed = true;
       this.#options.onError?.(error);
     }
     const tookMs = performance.now() - now;
     const busy = (this.#options.running?.() ?? 0) > 0;
     this.#refill = busy
-      ? setTimeout(() => this.#turn(), Math.ceil(tookMs * BUSY_PAUSE))
-      : setImmediate(() => this.#turn());
+      ? setTimeout(() => this.#fillOnce(), Math.ceil(tookMs * BUSY_PAUSE))
+      : setImmediate(() => this.#fillOnce());
   }
 }
 
 /** Number of instances that are expected back soon, so that the pool does not make others meanwhile. */
-function lent({ snapshot, lent: taken, returnMs }: Entry, now: number): number {
+function countExpected({ snapshot, lent: lentInstances, returnMs }: Entry, now: number): number {
   const expectedMs = Math.min(LONGEST_LENT_MS, LENT_MS + 2 * returnMs.at(now));
   let count = 0;
-  for (const lending of taken) {
+  for (const lending of lentInstances) {
     const ageMs = now - lending.takenAtMs;
-    if (ageMs > LONGEST_LENT_MS) taken.delete(lending);
+    if (ageMs > LONGEST_LENT_MS) lentInstances.delete(lending);
     else if (ageMs <= expectedMs) count++;
   }
   return snapshot ? count : 0;

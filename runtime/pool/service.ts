@@ -45,15 +45,15 @@ export class Service {
   readonly #served = new Map<string, { readonly versions: number; readonly min: number }>();
   /** Programs that were read, by tenant and key. */
   readonly #read = new Map<string, StoredProgram>();
-  /** Functions to read again; `#all` stands for every function. */
+  /** Functions to read again; `#isAllChanged` stands for every function. */
   readonly #changed = new Set<string>();
-  #all = false;
+  #isAllChanged = false;
   readonly #reading = retrying(
     () => this.#work(),
     (error) => {
       // The change that could not be read is still to be handled.
-      if (StoreError.from(error).code === 'store-unavailable') this.#all = true;
-      this.#failed(error);
+      if (StoreError.from(error).code === 'store-unavailable') this.#isAllChanged = true;
+      this.#reportError(error);
     },
   );
   #stop: (() => void) | null = null;
@@ -81,19 +81,19 @@ export class Service {
     this.#stop?.();
   }
 
-  #note(changed: { tenant: string; name: string } | null): void {
-    if (changed === null) this.#all = true;
-    else this.#changed.add(memberOf(changed.tenant, changed.name));
+  #note(change: { tenant: string; name: string } | null): void {
+    if (change === null) this.#isAllChanged = true;
+    else this.#changed.add(memberOf(change.tenant, change.name));
     void this.#reading.run();
   }
 
   async #work(): Promise<void> {
     const { functions } = this.#options.scheduler;
-    while (!this.#closed && (this.#all || this.#changed.size > 0)) {
-      if (this.#all) {
-        this.#all = false;
+    while (!this.#closed && (this.#isAllChanged || this.#changed.size > 0)) {
+      if (this.#isAllChanged) {
+        this.#isAllChanged = false;
         this.#changed.clear();
-        await this.#takeAll(functions.deployed());
+        await this.#takeAll(functions.deployedFunctions());
       } else {
         const [member = ''] = this.#changed;
         this.#changed.delete(member);
@@ -117,13 +117,13 @@ export class Service {
   }
 
   async #take(member: string, demands: readonly Demand[]): Promise<void> {
-    const before = this.#demands.get(member) ?? [];
+    const previousDemands = this.#demands.get(member) ?? [];
     if (demands.length === 0) this.#demands.delete(member);
     else this.#demands.set(member, demands);
-    for (const demand of before) this.#count(demand, -1);
+    for (const demand of previousDemands) this.#count(demand, -1);
     for (const demand of demands) this.#count(demand, 1);
     for (const demand of demands) await this.#readAhead(demand);
-    for (const { tenant, key } of [...before, ...demands]) {
+    for (const { tenant, key } of [...previousDemands, ...demands]) {
       const program = this.#read.get(`${tenant}/${key}`);
       if (!program || this.#closed) continue;
       const served = this.#served.get(`${tenant}/${key}`);
@@ -135,10 +135,10 @@ export class Service {
   /** Adds a served version (sign 1), or takes it away (-1). */
   #count({ tenant, key, min }: Demand, sign: 1 | -1): void {
     const name = `${tenant}/${key}`;
-    const known = this.#served.get(name) ?? { versions: 0, min: 0 };
-    const versions = known.versions + sign;
+    const counts = this.#served.get(name) ?? { versions: 0, min: 0 };
+    const versions = counts.versions + sign;
     if (versions === 0) this.#served.delete(name);
-    else this.#served.set(name, { versions, min: known.min + sign * min });
+    else this.#served.set(name, { versions, min: counts.min + sign * min });
   }
 
   async #readAhead({ tenant, componentHash, key, memoryMb, min }: Demand): Promise<void> {
@@ -147,18 +147,18 @@ export class Service {
     // A program that cannot be read fails at its first invocation with the reason; the other programs continue.
     await this.#options.launcher.read({ tenant, componentHash }, memoryMb).then(
       (program) => this.#read.set(name, program),
-      (error) => this.#failed(error),
+      (error) => this.#reportError(error),
     );
   }
 
   /** Ignores errors after `close`, when the store and the build processes are shutting down. */
-  #failed(error: unknown): void {
+  #reportError(error: unknown): void {
     if (!this.#closed) this.#options.onError(error);
   }
 
-  #demandsOf(found: DeployedFunction | null): readonly Demand[] {
-    if (found === null) return [];
-    return servedVersions(found).map(({ tenant, manifest, componentHash }) => {
+  #demandsOf(deployedFunction: DeployedFunction | null): readonly Demand[] {
+    if (deployedFunction === null) return [];
+    return servedVersions(deployedFunction).map(({ tenant, manifest, componentHash }) => {
       const { memoryMb } = resolveLimits(manifest, this.#options.limits);
       const key = programKey(componentHash, memoryMb);
       return { tenant, componentHash, key, memoryMb, min: manifest.pool?.min ?? 0 };

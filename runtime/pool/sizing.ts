@@ -32,12 +32,12 @@ export const DEFAULT_SIZING: Omit<SizingPolicy, 'budgetBytes'> = {
 /** Target numbers of ready instances, by key. */
 export function poolTargets(demands: readonly PoolDemand[], policy: SizingPolicy): Map<string, number> {
   const targets = new Map<string, number>();
-  let left = policy.budgetBytes;
-  const grant = ({ key, instanceBytes }: PoolDemand, wanted: number): void => {
-    const have = targets.get(key) ?? 0;
-    const more = Math.max(0, Math.min(wanted - have, Math.floor(left / Math.max(1, instanceBytes))));
-    targets.set(key, have + more);
-    left -= more * instanceBytes;
+  let remainingBytes = policy.budgetBytes;
+  const grant = ({ key, instanceBytes }: PoolDemand, target: number): void => {
+    const current = targets.get(key) ?? 0;
+    const added = Math.max(0, Math.min(target - current, Math.floor(remainingBytes / Math.max(1, instanceBytes))));
+    targets.set(key, current + added);
+    remainingBytes -= added * instanceBytes;
   };
   grantMinima(demands, policy, grant);
   const active = demands.filter(({ idleMs }) => idleMs < policy.idleAfterMs);
@@ -51,13 +51,13 @@ export function poolTargets(demands: readonly PoolDemand[], policy: SizingPolicy
 function grantMinima(
   demands: readonly PoolDemand[],
   { budgetBytes, maxPerFunction }: SizingPolicy,
-  grant: (demand: PoolDemand, wanted: number) => void,
+  grant: (demand: PoolDemand, target: number) => void,
 ): void {
   const asking = demands.map((demand) => ({ demand, min: Math.min(demand.min, maxPerFunction) }));
-  const wanted = asking.reduce((sum, { demand, min }) => sum + min * demand.instanceBytes, 0);
-  const rounds = wanted <= budgetBytes ? 1 : Math.max(...asking.map(({ min }) => min));
+  const wantedBytes = asking.reduce((sum, { demand, min }) => sum + min * demand.instanceBytes, 0);
+  const rounds = wantedBytes <= budgetBytes ? 1 : Math.max(...asking.map(({ min }) => min));
   for (let round = 1; round <= rounds; round++) {
-    for (const { demand, min } of asking) grant(demand, wanted <= budgetBytes ? min : Math.min(min, round));
+    for (const { demand, min } of asking) grant(demand, wantedBytes <= budgetBytes ? min : Math.min(min, round));
   }
 }
 

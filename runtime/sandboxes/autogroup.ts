@@ -31,13 +31,13 @@ export async function autogroupMissing(): Promise<string | null> {
     return 'this process is in a control group with the cpu controller, where the kernel groups no sessions';
   const child = shell(PROBE, ['ignore', 'pipe', 'ignore']);
   const timer = setTimeout(() => child.kill('SIGKILL'), PROBE_DEADLINE_MS);
-  let said = '';
+  let probeOutput = '';
   child.stdout?.setEncoding('utf8').on('data', (text: string) => {
-    said += text;
+    probeOutput += text;
   });
   await new Promise((resolve) => child.once('close', resolve).once('error', resolve));
   clearTimeout(timer);
-  return said.trim() === 'both' ? null : "the kernel refuses to change a session's nice (/proc/PID/autogroup)";
+  return probeOutput.trim() === 'both' ? null : "the kernel refuses to change a session's nice (/proc/PID/autogroup)";
 }
 
 /**
@@ -73,9 +73,9 @@ export function sessionWeight(pid: number): CoreWeight | null {
 
 /** In a group of the cpu controller the kernel shares the cores by group and ignores sessions. */
 function inCpuGroup(): boolean {
-  const own = tryRead('/proc/self/cgroup');
-  if (/^\d+:(?:[^:]*,)?cpu(?:,[^:]*)?:\/./m.test(own)) return true;
-  for (let at = groupDirectory(own, tryRead('/proc/self/mountinfo')) ?? '/'; at !== '/'; at = path.dirname(at)) {
+  const ownCgroup = tryRead('/proc/self/cgroup');
+  if (/^\d+:(?:[^:]*,)?cpu(?:,[^:]*)?:\/./m.test(ownCgroup)) return true;
+  for (let at = groupDirectory(ownCgroup, tryRead('/proc/self/mountinfo')) ?? '/'; at !== '/'; at = path.dirname(at)) {
     if (existsSync(path.join(at, 'cpu.weight'))) return true;
   }
   return false;

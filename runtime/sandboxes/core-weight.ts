@@ -7,7 +7,10 @@ export const SESSION_NICE: Readonly<Record<CoreWeight, number>> = { usual: 0, ba
 export const GROUP_WEIGHT: Readonly<Record<CoreWeight, number>> = { usual: 100, background: 17, heavy: 3 };
 
 /** Returns the weight for the kernel's number; null when the kernel reports none. An unknown number counts as usual. */
-export function weightOf(numbers: Readonly<Record<CoreWeight, number>>, told: string | undefined): CoreWeight | null {
-  if (!told) return null;
-  return (['background', 'heavy'] as const).find((weight) => numbers[weight] === Number(told)) ?? 'usual';
+export function weightOf(
+  numbers: Readonly<Record<CoreWeight, number>>,
+  reported: string | undefined,
+): CoreWeight | null {
+  if (!reported) return null;
+  return (['background', 'heavy'] as const).find((weight) => numbers[weight] === Number(reported)) ?? 'usual';
 }

@@ -56,10 +56,10 @@ export function activeLimits(
       : []),
   ];
   const because = noGroups ?? `the group of this process has only the ${controllers.join(' and ')} controller`;
-  const said = lacking.join('; ');
+  const problems = lacking.join('; ');
   return {
     memory,
     demotion,
-    notice: `${said[0]?.toUpperCase()}${said.slice(1)}. Why: ${because}. To get cgroups, ${GET_GROUPS}.`,
+    notice: `${problems[0]?.toUpperCase()}${problems.slice(1)}. Why: ${because}. To get cgroups, ${GET_GROUPS}.`,
   };
 }

@@ -95,25 +95,25 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
   };
   const onAbort = () => kill(signal?.reason);
   const timer = setTimeout(() => kill(new LimitPassed('time')), timeoutMs);
-  const ended = new AbortController();
+  const endController = new AbortController();
   const watch = async (pid: number) => {
-    for await (const _ of everyInterval(POLL_MS, null, { signal: ended.signal })) {
+    for await (const _ of everyInterval(POLL_MS, null, { signal: endController.signal })) {
       const { memoryBytes, writtenBytes } = await treeUse(pid);
       if (memoryBytes > memoryMb * 2 ** 20) kill(new LimitPassed('memory'));
       if (files && (await exceeds(files, writtenBytes, program.write ?? []))) kill(new LimitPassed('files'));
     }
   };
-  const unwatched = (error: unknown) => {
+  const onWatchError = (error: unknown) => {
     // The loop ends with an AbortError. A program that cannot be watched must not go on.
-    if (!ended.signal.aborted) kill(error);
+    if (!endController.signal.aborted) kill(error);
   };
-  if (child.pid !== undefined) watch(child.pid).catch(unwatched);
+  if (child.pid !== undefined) watch(child.pid).catch(onWatchError);
   signal?.addEventListener('abort', onAbort, { once: true });
   try {
-    let answered = false;
+    let hasAnswered = false;
     const output = collect(child.stdout, (line) => {
-      if (answered || !isAnswer?.(line)) return;
-      answered = true;
+      if (hasAnswered || !isAnswer?.(line)) return;
+      hasAnswered = true;
       killGroup(child.pid);
     });
     const errors = collect(child.stderr);
@@ -121,15 +121,15 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
       child.once('error', reject);
       child.once('close', (status, by) => {
         if (by === 'SIGXCPU' || status === CPU_EXIT) killed ??= new LimitPassed('cpu');
-        if (group?.outOfMemory && !answered) killed ??= new LimitPassed('memory');
-        resolve(answered ? 0 : status);
+        if (group?.outOfMemory && !hasAnswered) killed ??= new LimitPassed('memory');
+        resolve(hasAnswered ? 0 : status);
       });
     });
     if (killed !== null) throw killed;
     return { code, output: output(), errors: errors() };
   } finally {
     clearTimeout(timer);
-    ended.abort();
+    endController.abort();
     signal?.removeEventListener('abort', onAbort);
     killGroup(child.pid);
     void group?.remove();
@@ -159,18 +159,22 @@ function killGroup(pid: number | undefined): void {
  */
 function collect(stream: NodeJS.ReadableStream | undefined, onLine?: (line: string) => void): () => string {
   const decoder = new StringDecoder('utf8');
-  const kept = new Tail(MAX_OUTPUT_CHARACTERS);
+  const outputTail = new Tail(MAX_OUTPUT_CHARACTERS);
   const incomplete = new Tail(MAX_OUTPUT_CHARACTERS);
   stream?.on('data', (chunk: Buffer) => {
     const piece = decoder.write(chunk);
-    kept.add(piece);
-    const last = piece.lastIndexOf('\n');
-    if (last >= 0) {
-      const first = piece.lastIndexOf('\n', last - 1);
-      onLine?.(first >= 0 && last > 0 ? piece.slice(first + 1, last) : incomplete.text + piece.slice(0, last));
+    outputTail.add(piece);
+    const lastBreak = piece.lastIndexOf('\n');
+    if (lastBreak >= 0) {
+      const previousBreak = piece.lastIndexOf('\n', lastBreak - 1);
+      onLine?.(
+        previousBreak >= 0 && lastBreak > 0
+          ? piece.slice(previousBreak + 1, lastBreak)
+          : incomplete.text + piece.slice(0, lastBreak),
+      );
       incomplete.clear();
     }
-    incomplete.add(piece.slice(last + 1));
+    incomplete.add(piece.slice(lastBreak + 1));
   });
-  return () => kept.text + decoder.end();
+  return () => outputTail.text + decoder.end();
 }

@@ -43,41 +43,41 @@ export interface CallBounds {
 export class CallAccount extends Account {
   readonly #bounds: CallBounds;
   /** Room beside the tenant's other inferlets; unbounded without it. */
-  protected readonly taken: Taken | undefined;
+  protected readonly tenantBytes: Taken | undefined;
   #calls = 0;
   #bytes = 0;
 
-  constructor(bounds: CallBounds, cpu?: CpuBudget, taken?: Taken) {
+  constructor(bounds: CallBounds, cpu?: CpuBudget, tenantBytes?: Taken) {
     super(cpu);
     this.#bounds = bounds;
-    this.taken = taken;
+    this.tenantBytes = tenantBytes;
   }
 
   /** Starts a call that holds `bytes` until `end`; answers an error when there is no room. */
   begin(bytes: number): HandlerError | null {
     const refused = this.refuse();
     if (refused) return refused;
-    const { what, ...most } = this.#bounds;
-    if (this.#calls >= most.calls || this.#bytes + bytes > most.bytes) {
-      const text = `more than ${most.calls} ${what}, or ${most.bytes} bytes of them, are pending; await some first`;
+    const { what, ...limits } = this.#bounds;
+    if (this.#calls >= limits.calls || this.#bytes + bytes > limits.bytes) {
+      const text = `more than ${limits.calls} ${what}, or ${limits.bytes} bytes of them, are pending; await some first`;
       return handlerError('limit-exceeded', text);
     }
-    if (this.taken?.fits(bytes) === false) return this.shareTaken();
-    this.taken?.add(bytes);
+    if (this.tenantBytes?.fits(bytes) === false) return this.shareTaken();
+    this.tenantBytes?.add(bytes);
     this.#calls += 1;
     this.#bytes += bytes;
     return null;
   }
 
   end(bytes: number): void {
-    this.taken?.add(-bytes);
+    this.tenantBytes?.add(-bytes);
     this.#calls -= 1;
     this.#bytes -= bytes;
   }
 
   /** Gives the tenant's share back. Call it when the user has ended. */
   close(): void {
-    this.taken?.close();
+    this.tenantBytes?.close();
   }
 
   protected shareTaken(): HandlerError {

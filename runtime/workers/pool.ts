@@ -57,16 +57,16 @@ interface Tenant {
 export class WorkerPool<Request, Value> {
   readonly #options: PoolOptions;
   /** Waiting jobs by tenant, in the order of the tenants' turns. */
-  readonly #waiting = new Map<string, Waiting<Request, Value>[]>();
+  readonly #waitingJobs = new Map<string, Waiting<Request, Value>[]>();
   /** Tenants with waiting or running jobs. */
   readonly #tenants = new Map<string, Tenant>();
   #bytes = 0;
-  #busy = 0;
+  #busyCount = 0;
   /** Idle threads, with the timer that ends each thread that does not stay. */
   readonly #idle = new Map<WorkerThread<Request, Value>, NodeJS.Timeout | undefined>();
   readonly #threads = new Set<WorkerThread<Request, Value>>();
   /** Threads from before the last `renew`, with outdated permissions. */
-  readonly #old = new WeakSet<WorkerThread<Request, Value>>();
+  readonly #outdated = new WeakSet<WorkerThread<Request, Value>>();
   #closed = false;
 
   constructor(options: PoolOptions) {
@@ -98,10 +98,10 @@ export class WorkerPool<Request, Value> {
     };
     const waiting: Waiting<Request, Value> = { ...job, resolve, thread: undefined };
     signal?.addEventListener('abort', cancel);
-    const queue = this.#waiting.get(job.tenant) ?? [];
+    const queue = this.#waitingJobs.get(job.tenant) ?? [];
     queue.push(waiting);
-    this.#waiting.set(job.tenant, queue);
-    this.#next();
+    this.#waitingJobs.set(job.tenant, queue);
+    this.#startJobs();
     return promise.finally(() => {
       this.#bytes -= bytes;
       tenant.bytes -= bytes;
@@ -111,7 +111,7 @@ export class WorkerPool<Request, Value> {
 
   /** Replaces each worker once it is idle: new workers may read what `readable` answers now. */
   renew(): void {
-    for (const thread of this.#threads) this.#old.add(thread);
+    for (const thread of this.#threads) this.#outdated.add(thread);
     for (const [thread, timer] of this.#idle) {
       clearTimeout(timer);
       this.#idle.delete(thread);
@@ -122,8 +122,8 @@ export class WorkerPool<Request, Value> {
   /** Ends all workers; waiting jobs get `closed`. */
   async close(): Promise<void> {
     this.#closed = true;
-    for (const queue of this.#waiting.values()) for (const { resolve } of queue) resolve(err(CLOSED));
-    this.#waiting.clear();
+    for (const queue of this.#waitingJobs.values()) for (const { resolve } of queue) resolve(err(CLOSED));
+    this.#waitingJobs.clear();
     for (const timer of this.#idle.values()) clearTimeout(timer);
     this.#idle.clear();
     await Promise.all([...this.#threads].map((thread) => thread.end()));
@@ -143,17 +143,17 @@ export class WorkerPool<Request, Value> {
       if (this.#options.endCancelled) waiting.thread.cancel(CANCELLED);
       return;
     }
-    const queue = this.#waiting.get(waiting.tenant) ?? [];
-    const left = queue.filter((other) => other !== waiting);
-    if (left.length > 0) this.#waiting.set(waiting.tenant, left);
-    else this.#waiting.delete(waiting.tenant);
+    const queue = this.#waitingJobs.get(waiting.tenant) ?? [];
+    const remainingJobs = queue.filter((other) => other !== waiting);
+    if (remainingJobs.length > 0) this.#waitingJobs.set(waiting.tenant, remainingJobs);
+    else this.#waitingJobs.delete(waiting.tenant);
     waiting.resolve(err(CANCELLED));
   }
 
-  #next(): void {
-    while (this.#busy < this.#options.maxWorkers) {
-      const tenant = this.#turn();
-      const waiting = tenant === undefined ? undefined : this.#waiting.get(tenant)?.[0];
+  #startJobs(): void {
+    while (this.#busyCount < this.#options.maxWorkers) {
+      const tenant = this.#nextTenant();
+      const waiting = tenant === undefined ? undefined : this.#waitingJobs.get(tenant)?.[0];
       if (!waiting) return;
       const thread = waiting.account.refuse() ?? this.#thread();
       // The job waits: the next end of a thread or of its job comes back here.
@@ -165,33 +165,33 @@ export class WorkerPool<Request, Value> {
   }
 
   /** The tenant whose turn it is. A tenant with all workers but one lets others go first. */
-  #turn(): string | undefined {
-    const tenants = [...this.#waiting.keys()];
-    const most = Math.max(1, this.#options.maxWorkers - 1);
-    return tenants.find((tenant) => (this.#tenants.get(tenant)?.running ?? 0) < most) ?? tenants[0];
+  #nextTenant(): string | undefined {
+    const tenants = [...this.#waitingJobs.keys()];
+    const maxRunning = Math.max(1, this.#options.maxWorkers - 1);
+    return tenants.find((tenant) => (this.#tenants.get(tenant)?.running ?? 0) < maxRunning) ?? tenants[0];
   }
 
   /** Takes the first job of a tenant, which then goes last. */
   #take(tenant: string): void {
-    const queue = this.#waiting.get(tenant) ?? [];
+    const queue = this.#waitingJobs.get(tenant) ?? [];
     queue.shift();
-    this.#waiting.delete(tenant);
-    if (queue.length > 0) this.#waiting.set(tenant, queue);
+    this.#waitingJobs.delete(tenant);
+    if (queue.length > 0) this.#waitingJobs.set(tenant, queue);
   }
 
   async #run(waiting: Waiting<Request, Value>, thread: WorkerThread<Request, Value>): Promise<void> {
     const { account, resolve } = waiting;
     const tenant = this.#tenants.get(waiting.tenant);
-    this.#busy++;
+    this.#busyCount++;
     if (tenant) tenant.running++;
     waiting.thread = thread;
     const outcome = await thread.run(waiting, this.#options.deadlineMs, (cpuMs) => account.charge(cpuMs));
-    this.#busy--;
+    this.#busyCount--;
     if (tenant) tenant.running--;
-    if (thread.ended || this.#closed || this.#old.has(thread)) this.#end(thread);
-    else this.#rest(thread);
+    if (thread.ended || this.#closed || this.#outdated.has(thread)) this.#end(thread);
+    else this.#keepIdle(thread);
     resolve(outcome);
-    this.#next();
+    this.#startJobs();
   }
 
   /** An idle thread, or a new one. Without any, an error; null while jobs can wait for a thread that works or ends. */
@@ -203,9 +203,9 @@ export class WorkerPool<Request, Value> {
       this.#threads.delete(thread);
     }
     try {
-      const made = new WorkerThread<Request, Value>({ ...this.#options, readable: this.#options.readable() });
-      this.#threads.add(made);
-      return made;
+      const newThread = new WorkerThread<Request, Value>({ ...this.#options, readable: this.#options.readable() });
+      this.#threads.add(newThread);
+      return newThread;
     } catch (error) {
       // The kernel may refuse a thread.
       if (this.#threads.size > 0) return null;
@@ -213,7 +213,7 @@ export class WorkerPool<Request, Value> {
     }
   }
 
-  #rest(thread: WorkerThread<Request, Value>): void {
+  #keepIdle(thread: WorkerThread<Request, Value>): void {
     const { keptWorkers = 0, idleMs } = this.#options;
     const mayEnd = () => this.#threads.size > keptWorkers;
     const end = () => {
@@ -228,7 +228,7 @@ export class WorkerPool<Request, Value> {
     void thread.end().then(() => {
       this.#threads.delete(thread);
       // Jobs may wait because no further thread could start.
-      this.#next();
+      this.#startJobs();
     });
   }
 }

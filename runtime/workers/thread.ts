@@ -52,16 +52,16 @@ export class WorkerThread<Request, Value> {
       ...{ program, name: noun, read: readable },
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 8 },
     });
-    this.#worker.on('message', (sent: Sent<Value>) => this.#told(sent));
+    this.#worker.on('message', (sent: Sent<Value>) => this.#onMessage(sent));
     this.#worker.on('error', (error) => this.#end(this.#crash(error)));
     this.#exited = new Promise((resolve) => {
       this.#worker.on('exit', () => {
-        this.#end(this.#gone());
+        this.#end(this.#endedError());
         resolve();
       });
     });
-    const missing = handlerError('unavailable', `the worker for ${noun} did not start`);
-    this.#endTurn = patientTimer(START_MS, () => this.#end(missing));
+    const startError = handlerError('unavailable', `the worker for ${noun} did not start`);
+    this.#endTurn = patientTimer(START_MS, () => this.#end(startError));
   }
 
   get ended(): boolean {
@@ -72,7 +72,7 @@ export class WorkerThread<Request, Value> {
   run(posted: Posted<Request>, deadlineMs: number, charge: (cpuMs: number) => void): Promise<Outcome<Value>> {
     return new Promise((resolve) => {
       if (this.#ended) {
-        resolve(err(this.#gone()));
+        resolve(err(this.#endedError()));
         return;
       }
       this.#turn = { deadlineMs, resolve, charge };
@@ -113,7 +113,7 @@ export class WorkerThread<Request, Value> {
     });
   }
 
-  #told(sent: Sent<Value>): void {
+  #onMessage(sent: Sent<Value>): void {
     if (this.#ended) return;
     this.#endTurn();
     if (sent.tag === 'ready') {
@@ -142,7 +142,7 @@ export class WorkerThread<Request, Value> {
     turn?.resolve(err(why));
   }
 
-  #gone(): HandlerError {
+  #endedError(): HandlerError {
     return handlerError('unavailable', `the worker for ${this.#noun} ended; try again`);
   }
 

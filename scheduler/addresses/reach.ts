@@ -43,13 +43,13 @@ export class Reach {
   readonly #privateHosts: readonly PrivateHost[];
   readonly #option: string;
   readonly #lookup: Lookup | undefined;
-  readonly #own: OwnAddresses;
+  readonly #ownAddresses: OwnAddresses;
 
   constructor({ privateHosts = [], option = '[http] private_hosts', lookup: resolve, interfaces }: ReachOptions = {}) {
     this.#privateHosts = privateHosts;
     this.#option = option;
     this.#lookup = resolve;
-    this.#own = new OwnAddresses(interfaces);
+    this.#ownAddresses = new OwnAddresses(interfaces);
   }
 
   /** True when the operator allows a tenant the host of a URL. */
@@ -61,7 +61,7 @@ export class Reach {
 
   /** True when a URL contains an address that may not be reached; a host name is checked only after it is resolved. */
   refuses(url: URL, tenant: string): boolean {
-    const hostname = bare(url);
+    const hostname = bareHostname(url);
     return isIP(hostname) !== 0 && !this.trusts(url, tenant) && !this.#isOutside(hostname);
   }
 
@@ -71,30 +71,33 @@ export class Reach {
    * @throws RefusedAddress when none is allowed, or the resolver's error
    */
   async addresses(url: URL, tenant: string, signal: AbortSignal): Promise<readonly LookupAddress[]> {
-    const hostname = bare(url);
-    const trusted = this.trusts(url, tenant);
+    const hostname = bareHostname(url);
+    const isTrusted = this.trusts(url, tenant);
     const family = isIP(hostname);
-    const found = family !== 0 ? [{ address: hostname, family }] : await this.#resolve(hostname, trusted, signal);
-    const allowed = trusted ? found : found.filter(({ address }) => this.#isOutside(address));
-    if (allowed.length > 0) return allowed;
+    const foundAddresses =
+      family !== 0 ? [{ address: hostname, family }] : await this.#resolve(hostname, isTrusted, signal);
+    const allowedAddresses = isTrusted
+      ? foundAddresses
+      : foundAddresses.filter(({ address }) => this.#isOutside(address));
+    if (allowedAddresses.length > 0) return allowedAddresses;
     throw new RefusedAddress(
       `${url.hostname} has no public address outside this machine; the platform's operator can allow it (pie.toml: ${this.#option})`,
     );
   }
 
   #isOutside(address: string): boolean {
-    return isPublicAddress(address) && !this.#own.has(address);
+    return isPublicAddress(address) && !this.#ownAddresses.has(address);
   }
 
-  #resolve(hostname: string, trusted: boolean, signal: AbortSignal): Promise<readonly LookupAddress[]> {
+  #resolve(hostname: string, isTrusted: boolean, signal: AbortSignal): Promise<readonly LookupAddress[]> {
     if (this.#lookup) return this.#lookup(hostname, signal);
     // The system's resolver knows the operator's own names, but blocks a thread while it waits. Tenants' names therefore go to DNS.
-    return trusted ? lookup(hostname, { all: true }) : resolveByDns(hostname, signal);
+    return isTrusted ? lookup(hostname, { all: true }) : resolveByDns(hostname, signal);
   }
 }
 
 /** The host of a URL, an IPv6 address without its brackets. */
-const bare = (url: URL): string => url.hostname.replace(/^\[|\]$/g, '');
+const bareHostname = (url: URL): string => url.hostname.replace(/^\[|\]$/g, '');
 
 async function resolveByDns(hostname: string, signal: AbortSignal): Promise<readonly LookupAddress[]> {
   const resolver = new Resolver({ timeout: DNS_TIMEOUT_MS, tries: DNS_TRIES });
@@ -102,12 +105,12 @@ async function resolveByDns(hostname: string, signal: AbortSignal): Promise<read
   signal.addEventListener('abort', cancel, { once: true });
   try {
     const [four, six] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
-    const found = [
+    const foundAddresses = [
       ...(four.status === 'fulfilled' ? four.value.map((address) => ({ address, family: 4 })) : []),
       ...(six.status === 'fulfilled' ? six.value.map((address) => ({ address, family: 6 })) : []),
     ];
-    if (found.length === 0 && four.status === 'rejected') throw four.reason;
-    return found;
+    if (foundAddresses.length === 0 && four.status === 'rejected') throw four.reason;
+    return foundAddresses;
   } finally {
     signal.removeEventListener('abort', cancel);
   }

@@ -71,28 +71,28 @@ export interface JobFetcherOptions {
 export class JobFetcher {
   readonly #store: Store;
   /** The process's store, on another connection. */
-  readonly #shared: Store;
-  readonly #jobs: string;
+  readonly #sharedStore: Store;
+  readonly #jobsKey: string;
   readonly #lease: JobFetcherOptions['lease'];
-  readonly #shown: boolean;
+  readonly #areEventsShown: boolean;
   readonly #onError: (error: unknown) => void;
   /** True when the last fetch left jobs behind. */
-  #more = false;
+  #hasMore = false;
   /** Length of the next wait. */
   #blockSeconds = BLOCK_SECONDS;
-  #tokens = 0;
-  #token: string | null = null;
+  #tokenCount = 0;
+  #pendingToken: string | null = null;
 
-  constructor(shared: Store, connection: Redis, { lease, shown, onError }: JobFetcherOptions) {
-    const { keys, clock } = shared;
+  constructor(sharedStore: Store, connection: Redis, { lease, shown, onError }: JobFetcherOptions) {
+    const { keys, clock } = sharedStore;
     connection.on('error', () => undefined);
-    // Commands that ioredis pipelines by itself are answered together: those of `received` would wait for the next job.
+    // Commands that ioredis pipelines by itself are answered together: those of `confirmReceived` would wait for the next job.
     connection.options.enableAutoPipelining = false;
     this.#store = new Store(connection, { prefix: keys.prefix, clock });
-    this.#shared = shared;
-    this.#jobs = keys.jobs;
+    this.#sharedStore = sharedStore;
+    this.#jobsKey = keys.jobs;
     this.#lease = lease;
-    this.#shown = shown;
+    this.#areEventsShown = shown;
     this.#onError = onError;
   }
 
@@ -110,7 +110,7 @@ export class JobFetcher {
 
   /** Token of the fetch whose answer has not come; null when none is under way. Redis may have handed over jobs under it. */
   get unanswered(): string | null {
-    return this.#token;
+    return this.#pendingToken;
   }
 
   /**
@@ -122,44 +122,47 @@ export class JobFetcher {
     const { keys } = this.#store;
     const { id: runtimeId, lengthMs: leaseMs } = this.#lease;
     // A repeated fetch may have its jobs already.
-    if (!this.#more && this.#token === null) this.#wait();
-    this.#more = false;
-    this.#token ??= `${runtimeId}:${this.#tokens++}`;
-    const fetchToken = this.#token;
+    if (!this.#hasMore && this.#pendingToken === null) this.#wait();
+    this.#hasMore = false;
+    this.#pendingToken ??= `${runtimeId}:${this.#tokenCount++}`;
+    const fetchToken = this.#pendingToken;
     const reply = await this.#store.script(
       TAKE_JOBS,
       [
-        `${this.#jobs}:wait`,
-        `${this.#jobs}:active`,
+        `${this.#jobsKey}:wait`,
+        `${this.#jobsKey}:active`,
         this.#marker,
         keys.runtimes,
         keys.fetch(runtimeId),
         keys.alive(runtimeId),
       ],
       [
-        ...[keys.prefix, `${this.#jobs}:`, runtimeId, fetchToken, LOCK_MS, Math.min(jobs, MAX_TAKEN), begins],
-        ...[this.#shown ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
+        ...[keys.prefix, `${this.#jobsKey}:`, runtimeId, fetchToken, LOCK_MS, Math.min(jobs, MAX_TAKEN), begins],
+        ...[this.#areEventsShown ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
         LEAST_LEASE * leaseMs,
       ],
       1000 * this.#blockSeconds + LOST_FETCH_MS,
     );
-    this.#token = null;
-    const [left, now, runtimes, ...taken] = tuple(reply);
-    this.#more = Number(left) > 0;
-    const turns = Math.max(1, Number(runtimes) / WAITING_AT_PACE);
-    this.#blockSeconds = Math.min(BLOCK_SECONDS * turns, MOST_BLOCK_SECONDS);
-    if (Number(left) < 0) return null;
-    const fetched: FetchedJob[] = [];
-    for (let i = 0; i < taken.length; i += 2) {
-      if (taken[i] === '') continue;
+    this.#pendingToken = null;
+    const [remainingJobs, now, runtimes, ...takenJobs] = tuple(reply);
+    this.#hasMore = Number(remainingJobs) > 0;
+    const waitFactor = Math.max(1, Number(runtimes) / WAITING_AT_PACE);
+    this.#blockSeconds = Math.min(BLOCK_SECONDS * waitFactor, MOST_BLOCK_SECONDS);
+    if (Number(remainingJobs) < 0) return null;
+    const fetchedJobs: FetchedJob[] = [];
+    for (let i = 0; i < takenJobs.length; i += 2) {
+      if (takenJobs[i] === '') continue;
       try {
-        const job = { ...(JSON.parse(String(taken[i])) as InvocationJob), fetchToken };
-        fetched.push({ job, begun: taken[i + 1] === '' ? null : attemptOutcome(taken[i + 1], Number(now)) });
+        const job = { ...(JSON.parse(String(takenJobs[i])) as InvocationJob), fetchToken };
+        fetchedJobs.push({
+          job,
+          begun: takenJobs[i + 1] === '' ? null : attemptOutcome(takenJobs[i + 1], Number(now)),
+        });
       } catch (error) {
         this.#onError(error);
       }
     }
-    return fetched;
+    return fetchedJobs;
   }
 
   /**
@@ -167,34 +170,34 @@ export class JobFetcher {
    * may run before the returned function has answered which of them this runtime still holds. The commands leave at the end of this turn,
    * in one write with the next fetch. When they have failed, the function sends them again, over another connection. It throws `StoreError`.
    */
-  received(fetched: readonly FetchedJob[]): () => Promise<ReadonlySet<string>> {
-    const jobs = fetched.flatMap(({ job, begun }) => (begun === null ? [] : [job]));
-    const [first] = jobs;
-    if (first === undefined) return async () => new Set();
-    const fetch = this.#store.keys.fetch(this.#lease.id);
-    const locks = jobs.map(({ id }) => `${this.#jobs}:${id}:lock`);
-    const tell = (store: Store) =>
+  confirmReceived(fetchedJobs: readonly FetchedJob[]): () => Promise<ReadonlySet<string>> {
+    const jobs = fetchedJobs.flatMap(({ job, begun }) => (begun === null ? [] : [job]));
+    const [firstJob] = jobs;
+    if (firstJob === undefined) return async () => new Set();
+    const fetchKey = this.#store.keys.fetch(this.#lease.id);
+    const locks = jobs.map(({ id }) => `${this.#jobsKey}:${id}:lock`);
+    const confirmTo = (store: Store) =>
       store.call(async (redis) => {
         // Keep this order: an attempt that is taken away in between is lost, and has lost its lock.
-        const [, tokens] = await Promise.all([redis.hdel(fetch, `jobs:${first.fetchToken}`), redis.mget(locks)]);
+        const [, tokens] = await Promise.all([redis.hdel(fetchKey, `jobs:${firstJob.fetchToken}`), redis.mget(locks)]);
         return new Set(jobs.flatMap(({ id, fetchToken }, i) => (tokens[i] === fetchToken ? [id] : [])));
       });
     const { stream } = this.#store.redis;
     stream?.cork();
     process.nextTick(() => stream?.uncork());
-    let told = tell(this.#store);
+    let confirmation = confirmTo(this.#store);
     // The first call of the returned function handles a failure.
-    told.catch(() => undefined);
+    confirmation.catch(() => undefined);
     return () => {
-      told = told.catch(() => tell(this.#shared));
-      return told;
+      confirmation = confirmation.catch(() => confirmTo(this.#sharedStore));
+      return confirmation;
     };
   }
 
   /** Ends the wait of the present fetch, whose own connection is blocked. */
   async wake(): Promise<void> {
     const marker = this.#ownMarker;
-    await this.#shared.call((redis) => Promise.all([redis.zadd(marker, 0, '0'), redis.pexpire(marker, WAKE_MS)]));
+    await this.#sharedStore.call((redis) => Promise.all([redis.zadd(marker, 0, '0'), redis.pexpire(marker, WAKE_MS)]));
   }
 
   close(): void {
@@ -210,15 +213,15 @@ export class JobFetcher {
     const reconnect = () => redis.status === 'ready' && redis.disconnect(true);
     const { lengthMs } = this.#lease;
     const check = () => performance.now() - this.#lease.answeredAt > LOST_LEASES * lengthMs && reconnect();
-    const checks = seconds > BLOCK_SECONDS ? setInterval(check, lengthMs / CHECKS_PER_LEASE) : undefined;
+    const checkTimer = seconds > BLOCK_SECONDS ? setInterval(check, lengthMs / CHECKS_PER_LEASE) : undefined;
     this.#store
       .call(wait, 1000 * seconds + LOST_WAIT_MS)
       .catch((error) => StoreError.from(error).code === 'store-unavailable' && reconnect())
-      .finally(() => clearInterval(checks));
+      .finally(() => clearInterval(checkTimer));
   }
 
   get #marker(): string {
-    return `${this.#jobs}:marker`;
+    return `${this.#jobsKey}:marker`;
   }
 
   get #ownMarker(): string {

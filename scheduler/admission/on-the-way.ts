@@ -27,10 +27,10 @@ export class OnTheWay {
 
   /** Inserts an invocation by its place. An invocation without latency targets also goes behind all others of its tenant. */
   send(one: OnItsWay): void {
-    const before = this.#list.findLastIndex(
+    const predecessorIndex = this.#list.findLastIndex(
       ({ tenant, place }) => (tenant === one.tenant && !one.latency) || place < one.place,
     );
-    this.#list.splice(before + 1, 0, one);
+    this.#list.splice(predecessorIndex + 1, 0, one);
   }
 
   remove(id: string): void {

@@ -41,7 +41,7 @@ for (const { tenants, length, numRuns } of [
             );
             const used: Record<string, number> = {};
             for (const id of player.admitted.keys()) {
-              for (const [model, count] of Object.entries(player.policy.counted(id)))
+              for (const [model, count] of Object.entries(player.policy.countedPages(id)))
                 used[model] = (used[model] ?? 0) + count;
             }
             const found = await admission.capacity();

@@ -77,13 +77,15 @@ describe('admission policy', () => {
           if (step.kind === 'resize') capacity = step;
           const { admitted, waiting } = player;
           const countedOf = (tenant: string): Pages[] =>
-            [...admitted.values()].filter((one) => one.tenant === tenant).map(({ id }) => player.policy.counted(id));
-          const all = [...admitted.keys()].map((id) => player.policy.counted(id));
+            [...admitted.values()]
+              .filter((one) => one.tenant === tenant)
+              .map(({ id }) => player.policy.countedPages(id));
+          const all = [...admitted.keys()].map((id) => player.policy.countedPages(id));
           const used = (model: string) => sum(all, model);
           if (step.admitted.length > 0) {
             assert.ok(admitted.size <= capacity.slots);
             for (const [model, pages] of Object.entries(capacity.pages)) {
-              const news = step.admitted.some((id) => (player.policy.counted(id)[model] ?? 0) > 0);
+              const news = step.admitted.some((id) => (player.policy.countedPages(id)[model] ?? 0) > 0);
               assert.ok(!news || used(model) <= pages, 'pages above capacity');
             }
           }

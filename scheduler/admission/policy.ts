@@ -57,7 +57,7 @@ export interface Limits {
 interface Tenant {
   readonly name: string;
   readonly queue: Demand[];
-  readonly held: Map<string, number>;
+  readonly heldPages: Map<string, number>;
   running: number;
   limits: Limits;
   /** Virtual time that its charges have reached. */
@@ -67,9 +67,9 @@ interface Tenant {
   head: Demand | null;
   overtaken: number;
   /** The head without latency targets that a head with targets displaced, in its state at that time. */
-  displaced: { readonly id: string; readonly overtaken: number; readonly kept: boolean } | null;
+  displaced: { readonly id: string; readonly overtaken: number; readonly isRoomKept: boolean } | null;
   /** True while the policy keeps room for its head. */
-  kept: boolean;
+  isRoomKept: boolean;
 }
 
 interface Entry {
@@ -79,7 +79,7 @@ interface Entry {
   readonly share: number;
 }
 
-interface Left {
+interface RemainingCapacity {
   slots: number;
   /** Slots left for tenants that hold more than a few. */
   ordinary: number;
@@ -121,18 +121,18 @@ interface Left {
 export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
   readonly #ledger = new Map<string, Entry>();
-  readonly #used = new Map<string, number>();
+  readonly #usedPages = new Map<string, number>();
   readonly #onTheWay = new OnTheWay();
   /** Invocations admitted so far. */
-  #order = 0;
+  #admissionCount = 0;
   #capacity: Capacity;
-  #free: FreePages = {};
+  #freePages: FreePages = {};
   /** Claims of admitted invocations whose earlier attempt ended for lack of memory. */
   readonly #claims = new Map<string, { readonly at: number; readonly pages: Pages }>();
   /** Virtual time: the virtual start of the last admitted head. */
-  #time = 0;
+  #virtualTime = 0;
   /** The largest virtual finish time of any tenant. */
-  #latest = 0;
+  #latestFinish = 0;
 
   constructor(capacity: Capacity) {
     this.#capacity = capacity;
@@ -153,7 +153,7 @@ export class AdmissionPolicy {
   }
 
   /** The pages that admission counts for an admitted invocation. */
-  counted(id: string): Pages {
+  countedPages(id: string): Pages {
     return this.#ledger.get(id)?.pages ?? {};
   }
 
@@ -164,15 +164,15 @@ export class AdmissionPolicy {
 
   /** True while the policy keeps room for any head. */
   get keepsRoom(): boolean {
-    return [...this.#tenants.values()].some(({ kept }) => kept);
+    return [...this.#tenants.values()].some(({ isRoomKept }) => isRoomKept);
   }
 
   /** Puts an invocation into its tenant's queue by arrival, and takes it out of the ledger if it was admitted before. */
   enter(demand: Demand, now: number): void {
     this.#leaveLedger(demand.id, now);
     const { queue } = this.#tenant(demand.tenant);
-    const at = queue.findIndex(({ arrival }) => arrival > demand.arrival);
-    queue.splice(at < 0 ? queue.length : at, 0, demand);
+    const index = queue.findIndex(({ arrival }) => arrival > demand.arrival);
+    queue.splice(index < 0 ? queue.length : index, 0, demand);
     this.#settle(demand.tenant);
   }
 
@@ -183,12 +183,12 @@ export class AdmissionPolicy {
 
   /** Removes an ended invocation from its queue or the ledger. */
   leave(id: string, now: number): void {
-    const admitted = this.#leaveLedger(id, now);
-    if (admitted !== null) this.#settle(admitted);
+    const tenantName = this.#leaveLedger(id, now);
+    if (tenantName !== null) this.#settle(tenantName);
     for (const { name, queue } of this.#tenants.values()) {
-      const at = queue.findIndex((demand) => demand.id === id);
-      if (at < 0) continue;
-      queue.splice(at, 1);
+      const index = queue.findIndex((demand) => demand.id === id);
+      if (index < 0) continue;
+      queue.splice(index, 1);
       this.#settle(name);
     }
   }
@@ -199,7 +199,7 @@ export class AdmissionPolicy {
 
   /** Takes the GPU hosts' reports of their free memory. */
   report(free: FreePages): void {
-    this.#free = free;
+    this.#freePages = free;
   }
 
   limit(tenant: string, limits: Limits): void {
@@ -213,13 +213,13 @@ export class AdmissionPolicy {
     for (let next = this.#choose(); next !== null; next = this.#choose()) {
       const { tenant, passed } = next;
       const fewPages = this.#holdsFewPages(tenant);
-      const waiting = [...this.#tenants.values()].filter(({ turn }) => turn !== null).length;
+      const waitingTenants = [...this.#tenants.values()].filter(({ turn }) => turn !== null).length;
       admitted.push(this.#start(tenant, now));
       for (const other of passed) {
-        const small = pagesOf(other).every(([model, count]) => count <= (this.#own(model) ?? count));
-        if (fewPages && small) continue;
+        const isSmall = pagesOf(other).every(([model, count]) => count <= (this.#smallShare(model) ?? count));
+        if (fewPages && isSmall) continue;
         other.overtaken += 1;
-        if (other.overtaken >= MAX_OVERTAKEN && !this.#holdsItsPart(other, waiting)) other.kept = true;
+        if (other.overtaken >= MAX_OVERTAKEN && !this.#holdsItsPart(other, waitingTenants)) other.isRoomKept = true;
       }
     }
     return admitted;
@@ -227,50 +227,51 @@ export class AdmissionPolicy {
 
   #choose(): { tenant: Tenant; passed: Tenant[] } | null {
     const { slots, pages, pace = slots } = this.#capacity;
-    const left: Left = {
+    const remaining: RemainingCapacity = {
       slots: slots - this.#ledger.size,
       ordinary: Math.min(slots - this.#reserveSlots, pace) - this.#ledger.size,
-      pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#used.get(model) ?? 0)])),
+      pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#usedPages.get(model) ?? 0)])),
     };
     const { starts } = this.#capacity;
     const { few, others } = this.#onTheWay.counts();
-    if (left.slots < 1 || (few >= starts && others >= starts)) return null;
-    const waits = (tenant: Tenant): boolean => (this.#mayUseReserve(tenant) ? few : others) >= starts;
-    const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
+    if (remaining.slots < 1 || (few >= starts && others >= starts)) return null;
+    const mustWait = (tenant: Tenant): boolean => (this.#mayUseReserve(tenant) ? few : others) >= starts;
+    const tenantsByTurn = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
-    const kept = turns.filter((tenant) => tenant.kept).slice(0, LOOK);
-    for (const tenant of kept) {
-      if (waits(tenant)) continue;
-      if (this.#fits(tenant, left, true)) return { tenant, passed };
-      left.slots -= 1;
-      left.ordinary -= 1;
+    const keptTenants = tenantsByTurn.filter((tenant) => tenant.isRoomKept).slice(0, LOOK);
+    for (const tenant of keptTenants) {
+      if (mustWait(tenant)) continue;
+      if (this.#fits(tenant, remaining, true)) return { tenant, passed };
+      remaining.slots -= 1;
+      remaining.ordinary -= 1;
       for (const [model, count] of pagesOf(tenant)) {
-        const room = left.pages.get(model);
-        if (room !== undefined) left.pages.set(model, room - count);
+        const room = remaining.pages.get(model);
+        if (room !== undefined) remaining.pages.set(model, room - count);
       }
     }
-    const looks: Tenant[][] = [];
-    if (left.ordinary >= 1) looks.push(turns.slice(0, LOOK));
-    if (left.slots >= 1 && this.#reserveSlots > 0) {
-      looks.push(turns.filter((tenant) => this.#mayUseReserve(tenant)).slice(0, LOOK));
+    const candidateLists: Tenant[][] = [];
+    if (remaining.ordinary >= 1) candidateLists.push(tenantsByTurn.slice(0, LOOK));
+    if (remaining.slots >= 1 && this.#reserveSlots > 0) {
+      candidateLists.push(tenantsByTurn.filter((tenant) => this.#mayUseReserve(tenant)).slice(0, LOOK));
     }
-    for (const tenant of looks.flat()) {
-      if (kept.includes(tenant) || passed.includes(tenant) || waits(tenant)) continue;
-      if (this.#fits(tenant, left, false)) return { tenant, passed };
+    for (const tenant of candidateLists.flat()) {
+      if (keptTenants.includes(tenant) || passed.includes(tenant) || mustWait(tenant)) continue;
+      if (this.#fits(tenant, remaining, false)) return { tenant, passed };
       passed.push(tenant);
     }
     return null;
   }
 
-  #fits(tenant: Tenant, left: Left, kept: boolean): boolean {
-    const slots = kept || this.#mayUseReserve(tenant) ? left.slots : left.ordinary;
+  #fits(tenant: Tenant, remaining: RemainingCapacity, isRoomKept: boolean): boolean {
+    const slots = isRoomKept || this.#mayUseReserve(tenant) ? remaining.slots : remaining.ordinary;
     if (slots < 1 || !this.#findsMemory(tenant)) return false;
     return pagesOf(tenant).every(([model, count]) => {
-      const room = left.pages.get(model);
+      const room = remaining.pages.get(model);
       const total = this.#capacity.pages[model];
       if (room === undefined || total === undefined || room === total) return true;
-      const own = (tenant.held.get(model) ?? 0) + count <= (this.#own(model) ?? 0);
-      return count <= (kept || own || tenant.head?.latency ? room : room - Math.floor(total * this.#capacity.reserve));
+      const isWithinShare = (tenant.heldPages.get(model) ?? 0) + count <= (this.#smallShare(model) ?? 0);
+      const mayUseReserve = isRoomKept || isWithinShare || tenant.head?.latency;
+      return count <= (mayUseReserve ? room : room - Math.floor(total * this.#capacity.reserve));
     });
   }
 
@@ -278,15 +279,14 @@ export class AdmissionPolicy {
     if (!head?.short || this.#ledger.size === 0) return true;
     const { pages, since } = head.short;
     return Object.entries(pages).every(([model, needed]) => {
-      const claimed = (readAt: number): number =>
-        [...this.#claims.values()].reduce(
-          (sum, claim) => sum + (claim.at + CLAIM_MS > readAt ? (claim.pages[model] ?? 0) : 0),
-          0,
-        );
-      const readings = this.#free[model];
+      const claimedPages = (readAt: number): number =>
+        [...this.#claims.values()]
+          .filter(({ at }) => at + CLAIM_MS > readAt)
+          .reduce((sum, claim) => sum + (claim.pages[model] ?? 0), 0);
+      const readings = this.#freePages[model];
       // The GPU host refuses a model that the platform does not have, and says so.
       if (readings === undefined || this.#capacity.pages[model] === undefined) return true;
-      return readings.some(({ pages, readAt }) => readAt > since && pages - claimed(readAt) >= needed);
+      return readings.some(({ pages, readAt }) => readAt > since && pages - claimedPages(readAt) >= needed);
     });
   }
 
@@ -294,24 +294,26 @@ export class AdmissionPolicy {
     const demand = tenant.queue.shift();
     if (demand === undefined || tenant.turn === null) throw new Error('A tenant without a head cannot start one.');
     const { slots, pages } = this.#capacity;
-    const need = pagesOf(tenant);
-    const parts = need.map(([model, count]) => {
+    const neededPages = pagesOf(tenant);
+    const parts = neededPages.map(([model, count]) => {
       const total = pages[model];
       return total === undefined ? 0 : total > 0 ? count / total : 1;
     });
     const share = Math.min(1, Math.max(1 / slots, ...parts));
-    this.#time = Math.max(this.#time, tenant.turn);
+    this.#virtualTime = Math.max(this.#virtualTime, tenant.turn);
     tenant.finish = tenant.turn + (share * LEAST_MS) / weightOf(tenant);
-    this.#latest = Math.max(this.#latest, tenant.finish);
+    this.#latestFinish = Math.max(this.#latestFinish, tenant.finish);
     tenant.turn = tenant.finish;
-    const counted = Object.fromEntries(need.map(([model, count]) => [model, Math.min(count, this.#ordinary(model))]));
-    this.#ledger.set(demand.id, { demand, pages: counted, at: now, share });
+    const cappedPages = Object.fromEntries(
+      neededPages.map(([model, count]) => [model, Math.min(count, this.#ordinary(model))]),
+    );
+    this.#ledger.set(demand.id, { demand, pages: cappedPages, at: now, share });
     if (demand.short) this.#claims.set(demand.id, { at: now, pages: demand.short.pages });
-    this.#order += 1;
+    this.#admissionCount += 1;
     const few = this.#mayUseReserve(tenant);
-    const place = few ? this.#order - this.#capacity.starts : this.#order;
+    const place = few ? this.#admissionCount - this.#capacity.starts : this.#admissionCount;
     this.#onTheWay.send({ id: demand.id, tenant: tenant.name, place, few, latency: demand.latency === true });
-    this.#add(tenant, counted, 1);
+    this.#add(tenant, cappedPages, 1);
     this.#settle(tenant.name);
     return demand;
   }
@@ -327,15 +329,15 @@ export class AdmissionPolicy {
     const charge = (entry.share * Math.max(0, now - entry.at - LEAST_MS)) / weightOf(tenant);
     tenant.finish += charge;
     if (tenant.turn !== null) tenant.turn += charge;
-    this.#latest = Math.max(this.#latest, tenant.finish);
+    this.#latestFinish = Math.max(this.#latestFinish, tenant.finish);
     return tenant.name;
   }
 
   #add(tenant: Tenant, pages: Pages, sign: number): void {
     tenant.running += sign;
     for (const [model, count] of Object.entries(pages)) {
-      tenant.held.set(model, (tenant.held.get(model) ?? 0) + sign * count);
-      this.#used.set(model, (this.#used.get(model) ?? 0) + sign * count);
+      tenant.heldPages.set(model, (tenant.heldPages.get(model) ?? 0) + sign * count);
+      this.#usedPages.set(model, (this.#usedPages.get(model) ?? 0) + sign * count);
     }
   }
 
@@ -344,24 +346,25 @@ export class AdmissionPolicy {
     const tenant = this.#tenant(name);
     const head = tenant.queue[0] ?? null;
     if (head !== tenant.head) {
-      const before = tenant.head;
+      const previousHead = tenant.head;
       const { displaced } = tenant;
       if (head === null) tenant.displaced = null;
-      else if (head.latency && before && !before.latency && tenant.queue.includes(before))
-        tenant.displaced = { id: before.id, overtaken: tenant.overtaken, kept: tenant.kept };
-      const returns = head !== null && head.id === displaced?.id;
+      else if (head.latency && previousHead && !previousHead.latency && tenant.queue.includes(previousHead))
+        tenant.displaced = { id: previousHead.id, overtaken: tenant.overtaken, isRoomKept: tenant.isRoomKept };
+      const isReturning = head !== null && head.id === displaced?.id;
       tenant.head = head;
-      tenant.overtaken = returns ? displaced.overtaken : 0;
-      tenant.kept = returns && displaced.kept;
+      tenant.overtaken = isReturning ? displaced.overtaken : 0;
+      tenant.isRoomKept = isReturning && displaced.isRoomKept;
     }
     if (head === null || !mayStart(tenant)) {
       tenant.turn = null;
-      tenant.kept = false;
+      tenant.isRoomKept = false;
       return;
     }
     if (tenant.turn !== null) return;
-    if ([...this.#tenants.values()].every(({ turn }) => turn === null)) this.#time = Math.max(this.#time, this.#latest);
-    tenant.turn = Math.max(this.#time, tenant.finish);
+    if ([...this.#tenants.values()].every(({ turn }) => turn === null))
+      this.#virtualTime = Math.max(this.#virtualTime, this.#latestFinish);
+    tenant.turn = Math.max(this.#virtualTime, tenant.finish);
   }
 
   get #reserveSlots(): number {
@@ -375,13 +378,13 @@ export class AdmissionPolicy {
   }
 
   /** Maximum pages of a model that a tenant may hold and still count as one that holds little. */
-  #own(model: string): number | undefined {
+  #smallShare(model: string): number | undefined {
     const total = this.#capacity.pages[model];
-    return total === undefined ? undefined : ownOf(Math.floor(total * this.#capacity.reserve));
+    return total === undefined ? undefined : smallShareOf(Math.floor(total * this.#capacity.reserve));
   }
 
   #holdsFewSlots(tenant: Tenant): boolean {
-    return tenant.running + 1 <= ownOf(this.#reserveSlots);
+    return tenant.running + 1 <= smallShareOf(this.#reserveSlots);
   }
 
   #mayUseReserve(tenant: Tenant): boolean {
@@ -390,24 +393,24 @@ export class AdmissionPolicy {
 
   #holdsFewPages(tenant: Tenant): boolean {
     return pagesOf(tenant).every(([model, count]) => {
-      const own = this.#own(model);
-      return own === undefined || (tenant.held.get(model) ?? 0) + count <= own;
+      const smallShare = this.#smallShare(model);
+      return smallShare === undefined || (tenant.heldPages.get(model) ?? 0) + count <= smallShare;
     });
   }
 
   /** True when a tenant already holds an equal part, among `tenants`, of a pool that its head needs. */
   #holdsItsPart(tenant: Tenant, tenants: number): boolean {
     return pagesOf(tenant).some(([model]) => {
-      const held = tenant.held.get(model) ?? 0;
-      return held > 0 && held * tenants >= (this.#capacity.pages[model] ?? Number.POSITIVE_INFINITY);
+      const heldPages = tenant.heldPages.get(model) ?? 0;
+      return heldPages > 0 && heldPages * tenants >= (this.#capacity.pages[model] ?? Number.POSITIVE_INFINITY);
     });
   }
 
   #tenant(name: string): Tenant {
     let tenant = this.#tenants.get(name);
     if (tenant === undefined) {
-      const none = { limits: {}, running: 0, finish: 0, turn: null, head: null, displaced: null };
-      tenant = { name, queue: [], held: new Map(), overtaken: 0, kept: false, ...none };
+      const emptyState = { limits: {}, running: 0, finish: 0, turn: null, head: null, displaced: null };
+      tenant = { name, queue: [], heldPages: new Map(), overtaken: 0, isRoomKept: false, ...emptyState };
       this.#tenants.set(name, tenant);
     }
     return tenant;
@@ -415,17 +418,17 @@ export class AdmissionPolicy {
 }
 
 /** Maximum of a resource that a tenant may hold and still count as one that holds little. */
-function ownOf(reserve: number): number {
+function smallShareOf(reserve: number): number {
   return reserve > 0 ? Math.max(1, Math.floor(reserve / 2)) : 0;
 }
 
 /** True when the tenant's limits let its head start. A head whose models together exceed the page limit starts when the tenant runs nothing. */
 function mayStart(tenant: Tenant): boolean {
-  const { limits, running, held } = tenant;
+  const { limits, running, heldPages } = tenant;
   if (limits.suspended || running >= (limits.concurrency ?? Number.POSITIVE_INFINITY)) return false;
   if (limits.pages === undefined || running === 0) return true;
-  const counted = [...held, ...pagesOf(tenant)].filter(([model]) => model !== MEMORY);
-  const pages = counted.reduce((sum, [, count]) => sum + count, 0);
+  const pageCounts = [...heldPages, ...pagesOf(tenant)].filter(([model]) => model !== MEMORY);
+  const pages = pageCounts.reduce((sum, [, count]) => sum + count, 0);
   return pages <= limits.pages;
 }
 
@@ -434,9 +437,9 @@ function weightOf({ limits }: Tenant): number {
 }
 
 /** The pages that a tenant's head needs: of each model at most the tenant's page limit. */
-function pagesOf({ head, limits: { pages: most = Number.POSITIVE_INFINITY } }: Tenant): [string, number][] {
+function pagesOf({ head, limits: { pages: maxPages = Number.POSITIVE_INFINITY } }: Tenant): [string, number][] {
   return Object.entries(head?.pages ?? {})
-    .map(([model, count]): [string, number] => [model, model === MEMORY ? count : Math.min(count, most)])
+    .map(([model, count]): [string, number] => [model, model === MEMORY ? count : Math.min(count, maxPages)])
     .filter(([, count]) => count > 0);
 }
 

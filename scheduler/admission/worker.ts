@@ -54,7 +54,7 @@ export interface AdmissionWorkerOptions {
 /** Resolves to the outcome of an attempt that began with its fetch. May be called again. @throws StoreError `store-unavailable` */
 export type Begun = () => Promise<AttemptOutcome>;
 
-interface Held {
+interface HeldJob {
   readonly job: InvocationJob;
   readonly begun: Begun | null;
   /** Token of the fetch: an invocation that was given back may come again before its earlier run is over. */
@@ -71,17 +71,17 @@ export class AdmissionWorker {
   readonly #options: AdmissionWorkerOptions;
   readonly #fetcher: JobFetcher;
   /** Latest held job by id. */
-  readonly #jobs = new Map<string, Held>();
-  readonly #running = new Set<Held>();
+  readonly #jobs = new Map<string, HeldJob>();
+  readonly #runningJobs = new Set<HeldJob>();
   readonly #cleanups: (() => void)[] = [];
   /** Cancels of unknown jobs: Redis may have begun their attempts in a fetch whose answer has not arrived. */
-  readonly #cancels = new Map<string, StopReason>();
+  readonly #pendingCancels = new Map<string, StopReason>();
   #fetching: Promise<void> | null = null;
   readonly #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
-  #paused = false;
-  /** The last change of `#paused`, under way or in effect; undefined after it has failed. */
-  #change: Promise<void> | undefined = Promise.resolve();
+  #isPaused = false;
+  /** The last change of `#isPaused`, under way or in effect; undefined after it has failed. */
+  #pauseChange: Promise<void> | undefined = Promise.resolve();
   #onSettled: (() => void) | undefined;
   #auditTimer: NodeJS.Timeout | undefined;
   /** Intervals that pass before the next search, unless a job comes or goes. */
@@ -89,7 +89,7 @@ export class AdmissionWorker {
 
   constructor(options: AdmissionWorkerOptions) {
     this.#options = options;
-    this.#slots = checked(options.slots);
+    this.#slots = checkedSlots(options.slots);
     const { lease, onError = () => undefined } = options;
     const shown = options.begins?.shown ?? false;
     this.#fetcher = new JobFetcher(options.store, options.connect(), { lease, shown, onError });
@@ -97,7 +97,7 @@ export class AdmissionWorker {
   }
 
   get running(): number {
-    return this.#running.size;
+    return this.#runningJobs.size;
   }
 
   /** Starts to take jobs; from now on the runtime counts in the platform's capacity. */
@@ -107,17 +107,17 @@ export class AdmissionWorker {
       await control.onCancel(lease.id, (id, message) => this.#cancel(id, { code: 'cancelled', message })),
       lease.onLost(() => this.#abandon()),
     );
-    const reconnected = () => {
+    const onReconnect = () => {
       this.#quietIntervals = 0;
       this.#scheduleAudit(LOST_REPLY_MS);
       // A new connection sends an unanswered fetch again and blocks, although Redis may have run the fetch: end the wait.
       if (this.#fetcher.unanswered !== null) this.#fetcher.wake().catch(() => undefined);
     };
-    this.#cleanups.push(this.#fetcher.onReady(reconnected));
+    this.#cleanups.push(this.#fetcher.onReady(onReconnect));
     await this.#fetcher.ready();
     this.#state = 'started';
     this.#scheduleAudit(AUDIT_MS);
-    await lease.describe({ slots: this.#slots, accepting: !this.#paused });
+    await lease.describe({ slots: this.#slots, accepting: !this.#isPaused });
     this.#pump();
     await this.#options.admission.admit();
   }
@@ -127,15 +127,15 @@ export class AdmissionWorker {
    * the next call tries again.
    */
   async pause(paused: boolean): Promise<void> {
-    if (this.#paused !== paused) this.#change = undefined;
-    this.#paused = paused;
+    if (this.#isPaused !== paused) this.#pauseChange = undefined;
+    this.#isPaused = paused;
     if (this.#state !== 'started') return;
-    this.#change ??= paused ? this.#endFetches() : this.#options.lease.describe({ accepting: true });
-    const change = this.#change;
+    this.#pauseChange ??= paused ? this.#endFetches() : this.#options.lease.describe({ accepting: true });
+    const change = this.#pauseChange;
     try {
       await change;
     } catch (error) {
-      if (this.#change === change) this.#change = undefined;
+      if (this.#pauseChange === change) this.#pauseChange = undefined;
       throw error;
     } finally {
       this.#pump();
@@ -156,33 +156,33 @@ export class AdmissionWorker {
     if (this.#state === 'closed') return;
     this.#state = 'draining';
     const { active, lease, onError } = this.#options;
-    const until = performance.now() + deadlineMs;
+    const drainEndsAt = performance.now() + deadlineMs;
     await this.#endFetch(deadlineMs).catch((error) => onError?.(error));
-    await this.#settled(Math.max(0, until - performance.now()));
+    await this.#waitUntilSettled(Math.max(0, drainEndsAt - performance.now()));
     for (const id of [...this.#jobs.keys()]) {
       this.#stop(id, { code: 'terminated', message: 'The runtime is shutting down.' });
     }
-    await this.#settled(STOP_GRACE_MS);
+    await this.#waitUntilSettled(STOP_GRACE_MS);
     this.#state = 'closed';
     clearTimeout(this.#auditTimer);
     for (const cleanup of this.#cleanups.splice(0)) cleanup();
     this.#fetcher.close();
     // Redis may have answered a fetch while the connection closed, and a run may not have ended: give all those jobs back.
-    const left = await active.heldBy(lease.id);
-    await Promise.all(left.map(({ id }) => active.giveBack(id, lease.id)));
-    for (const held of this.#running) clearTimeout(held.deadline);
-    this.#running.clear();
+    const remainingJobs = await active.heldBy(lease.id);
+    await Promise.all(remainingJobs.map(({ id }) => active.giveBack(id, lease.id)));
+    for (const heldJob of this.#runningJobs) clearTimeout(heldJob.deadline);
+    this.#runningJobs.clear();
     this.#jobs.clear();
   }
 
-  get #taking(): boolean {
-    return this.#state === 'started' && !this.#paused;
+  get #isTaking(): boolean {
+    return this.#state === 'started' && !this.#isPaused;
   }
 
   #pump(): void {
     if (this.#fetching || this.#state !== 'started') return;
     // Repeat a fetch that Redis may have run, because it may have begun attempts.
-    if (this.#fetcher.unanswered === null && (this.#paused || this.#running.size >= this.#slots)) return;
+    if (this.#fetcher.unanswered === null && (this.#isPaused || this.#runningJobs.size >= this.#slots)) return;
     this.#fetching = this.#fetch().finally(() => {
       this.#fetching = null;
       this.#pump();
@@ -191,12 +191,12 @@ export class AdmissionWorker {
 
   async #fetch(): Promise<void> {
     try {
-      const bounds = { jobs: this.#slots - this.#running.size, begins: this.#options.begins?.most() ?? 0 };
-      const fetched = await this.#fetcher.take(bounds);
-      await this.#accept(fetched ?? []);
-      this.#cancels.clear();
+      const bounds = { jobs: this.#slots - this.#runningJobs.size, begins: this.#options.begins?.most() ?? 0 };
+      const fetchedJobs = await this.#fetcher.take(bounds);
+      await this.#accept(fetchedJobs ?? []);
+      this.#pendingCancels.clear();
       // Redis does not know yet that this runtime takes jobs.
-      if (fetched === null && this.#taking) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      if (fetchedJobs === null && this.#isTaking) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     } catch (error) {
       this.#quietIntervals = 0;
       if (this.#state !== 'started') return;
@@ -213,45 +213,45 @@ export class AdmissionWorker {
     await this.#options.lease.describe({ accepting: false });
     if (!this.#fetching) return;
     await this.#fetcher.wake();
-    await (mostMs === undefined ? this.#fetching : within(this.#fetching, Math.max(mostMs, FETCH_GRACE_MS)));
+    await (mostMs === undefined ? this.#fetching : waitAtMost(this.#fetching, Math.max(mostMs, FETCH_GRACE_MS)));
   }
 
   /** Ends the present fetch and, after its failure, its repetitions: Redis may have handed over jobs under its token. */
   async #endFetches(): Promise<void> {
     do await this.#endFetch();
-    while (this.#state === 'started' && this.#paused && this.#fetcher.unanswered !== null);
+    while (this.#state === 'started' && this.#isPaused && this.#fetcher.unanswered !== null);
   }
 
   /** Runs fetched jobs. Before the next fetch, gives back those that this runtime may no longer run. */
-  async #accept(fetched: readonly FetchedJob[]): Promise<void> {
+  async #accept(fetchedJobs: readonly FetchedJob[]): Promise<void> {
     const { active, lease, onError } = this.#options;
-    if (fetched.length > 0) this.#quietIntervals = 0;
-    const isRun = ({ begun }: FetchedJob) => this.#state !== 'closed' && (begun !== null || this.#taking);
-    const returns = fetched
+    if (fetchedJobs.length > 0) this.#quietIntervals = 0;
+    const isRun = ({ begun }: FetchedJob) => this.#state !== 'closed' && (begun !== null || this.#isTaking);
+    const giveBacks = fetchedJobs
       .filter((one) => !isRun(one))
       .map(({ job }) => active.giveBack(job.id, lease.id, job.fetchToken).catch((error) => onError?.(error)));
-    const run = fetched.filter(isRun);
-    const held = this.#fetcher.received(run);
-    for (const { job, begun } of run)
-      this.#hold(job, begun && (async () => ((await held()).has(job.id) ? begun : { refused: 'not-held' })));
-    await Promise.all(returns);
+    const runnableJobs = fetchedJobs.filter(isRun);
+    const confirmHeld = this.#fetcher.confirmReceived(runnableJobs);
+    for (const { job, begun } of runnableJobs)
+      this.#hold(job, begun && (async () => ((await confirmHeld()).has(job.id) ? begun : { refused: 'not-held' })));
+    await Promise.all(giveBacks);
   }
 
   #hold(job: FetchedJob['job'], begun: Begun | null): void {
     const { onError } = this.#options;
-    const held: Held = { job, begun, token: job.fetchToken, stop: new AbortController() };
-    this.#jobs.set(job.id, held);
-    this.#running.add(held);
-    const cancel = this.#cancels.get(job.id);
-    if (cancel) held.stop.abort(cancel);
-    this.#execute(held).catch((error) => onError?.(error));
+    const heldJob: HeldJob = { job, begun, token: job.fetchToken, stop: new AbortController() };
+    this.#jobs.set(job.id, heldJob);
+    this.#runningJobs.add(heldJob);
+    const cancel = this.#pendingCancels.get(job.id);
+    if (cancel) heldJob.stop.abort(cancel);
+    this.#execute(heldJob).catch((error) => onError?.(error));
   }
 
-  async #execute(held: Held): Promise<void> {
+  async #execute(heldJob: HeldJob): Promise<void> {
     const { run, onError } = this.#options;
-    const { job, begun, stop } = held;
+    const { job, begun, stop } = heldJob;
     const leftMs = job.submittedAt + job.deadlineMs - this.#options.store.clock();
-    held.deadline = setTimeout(
+    heldJob.deadline = setTimeout(
       () =>
         this.#stop(job.id, { code: 'deadline-exceeded', message: `The deadline of ${job.deadlineMs} ms has passed.` }),
       Math.max(0, Math.min(leftMs, 2 ** 31 - 1)),
@@ -262,33 +262,33 @@ export class AdmissionWorker {
     } catch (error) {
       onError?.(error);
     } finally {
-      clearTimeout(held.deadline);
+      clearTimeout(heldJob.deadline);
       this.#quietIntervals = 0;
-      if (outcome === 'not-held' && this.#running.has(held)) {
-        await this.#leave(held, 'giveBack');
+      if (outcome === 'not-held' && this.#runningJobs.has(heldJob)) {
+        await this.#leave(heldJob, 'giveBack');
         // This runtime may have been declared dead without knowing it yet, so it takes no other job for a moment.
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
       // False after `#abandon`: a runtime that was declared dead no longer owns the job.
-      if (this.#running.delete(held)) {
+      if (this.#runningJobs.delete(heldJob)) {
         this.#pump();
-        if (outcome !== 'not-held' && outcome !== 'ended') await this.#leave(held, 'over');
-        if (this.#jobs.get(job.id) === held) this.#jobs.delete(job.id);
+        if (outcome !== 'not-held' && outcome !== 'ended') await this.#leave(heldJob, 'over');
+        if (this.#jobs.get(job.id) === heldJob) this.#jobs.delete(job.id);
       }
       if (this.#jobs.size === 0) this.#onSettled?.();
     }
   }
 
   /** Hands in a finished job, or gives it back. Retries while Redis is away, since the invocation must not stay open. */
-  async #leave(held: Held, how: 'over' | 'giveBack'): Promise<void> {
-    const { job, token, stop } = held;
+  async #leave(heldJob: HeldJob, how: 'over' | 'giveBack'): Promise<void> {
+    const { job, token, stop } = heldJob;
     const { id } = job;
     const { active, control, lease, onError } = this.#options;
     while (this.#state !== 'closed') {
       try {
         await active[how](id, lease.id, token);
         // A cancel that arrived after a newer fetch is meant for the next run.
-        if (stop.signal.aborted && this.#jobs.get(id) === held) await control.forgetCancel(lease.id, id);
+        if (stop.signal.aborted && this.#jobs.get(id) === heldJob) await control.forgetCancel(lease.id, id);
         return;
       } catch (error) {
         onError?.(error);
@@ -304,19 +304,19 @@ export class AdmissionWorker {
 
   #cancel(id: string, reason: StopReason): void {
     if (this.#jobs.has(id)) this.#stop(id, reason);
-    else if (this.#fetcher.unanswered !== null) this.#cancels.set(id, reason);
+    else if (this.#fetcher.unanswered !== null) this.#pendingCancels.set(id, reason);
   }
 
   /** Aborts all runs: this runtime was declared dead, and other runtimes own its invocations now. */
   #abandon(): void {
     this.#quietIntervals = 0;
-    const lost = [...this.#running];
-    this.#running.clear();
+    const lostJobs = [...this.#runningJobs];
+    this.#runningJobs.clear();
     this.#jobs.clear();
-    for (const held of lost) {
-      clearTimeout(held.deadline);
+    for (const heldJob of lostJobs) {
+      clearTimeout(heldJob.deadline);
       const message = 'This runtime was declared dead, because it did not renew its lease in time.';
-      held.stop.abort({ code: 'runtime-lost', message } satisfies StopReason);
+      heldJob.stop.abort({ code: 'runtime-lost', message } satisfies StopReason);
     }
     this.#settleUnknown(this.#options.store.clock()).catch((error) => this.#options.onError?.(error));
     this.#pump();
@@ -355,34 +355,34 @@ export class AdmissionWorker {
    */
   async #settleUnknown(fetchedBefore: number): Promise<boolean> {
     const { active, lease } = this.#options;
-    const known = (id: string) => this.#jobs.has(id);
-    const unknown = await active.heldBy(lease.id, known);
-    for (const { id, fetchedAt, fetchToken } of unknown) {
-      if (fetchedAt > fetchedBefore || known(id)) continue;
+    const isKnown = (id: string) => this.#jobs.has(id);
+    const unknownJobs = await active.heldBy(lease.id, isKnown);
+    for (const { id, fetchedAt, fetchToken } of unknownJobs) {
+      if (fetchedAt > fetchedBefore || isKnown(id)) continue;
       // The present fetch may answer with this job.
       if (this.#fetching && fetchToken !== null && fetchToken === this.#fetcher.unanswered) continue;
       await active.lost(id, lease.id, fetchToken ?? '');
     }
-    return unknown.length > 0;
+    return unknownJobs.length > 0;
   }
 
-  async #settled(deadlineMs: number): Promise<void> {
+  async #waitUntilSettled(deadlineMs: number): Promise<void> {
     if (this.#jobs.size === 0) return;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#onSettled = resolve;
-    await within(promise, deadlineMs);
+    await waitAtMost(promise, deadlineMs);
     this.#onSettled = undefined;
   }
 }
 
 /** Waits for `end`, for `ms` at most. */
-async function within(end: Promise<void>, ms: number): Promise<void> {
+async function waitAtMost(end: Promise<void>, ms: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const timer = setTimeout(resolve, ms);
   await Promise.race([end, promise]).finally(() => clearTimeout(timer));
 }
 
-function checked(slots: number): number {
+function checkedSlots(slots: number): number {
   if (!Number.isInteger(slots) || slots < 1) throw new RangeError('A runtime has at least one slot.');
   return slots;
 }

@@ -58,11 +58,11 @@ export class Builds {
     const queue = this.#openQueue();
     const deadlineMs = options.deadlineMs ?? BUILD_DEADLINE_MS;
     const deadlineAt = this.#store.clock() + deadlineMs;
-    if (!(await this.#runtimeThere(Math.min(RUNTIME_GRACE_MS, deadlineMs), options.signal))) return unavailable();
+    if (!(await this.#awaitRuntime(Math.min(RUNTIME_GRACE_MS, deadlineMs), options.signal))) return unavailable();
     const request: BuildRequest = { ...build, id: randomUUID(), deadlineAt };
     const wakeup = new Wakeup();
     const wake = () => wakeup.set();
-    const stop = await this.#channels.listen(keys.buildChannel(request.id), { message: wake, resumed: wake });
+    const stopListening = await this.#channels.listen(keys.buildChannel(request.id), { message: wake, resumed: wake });
     try {
       const args = [request.id, build.tenant, this.#store.clock(), deadlineAt, MAX_TENANT_BUILDS];
       const turn = Number(await this.#store.script(TAKE_TURN, [keys.buildTurns], args));
@@ -79,7 +79,7 @@ export class Builds {
       }
       return timedOut(deadlineMs);
     } finally {
-      stop();
+      stopListening();
       // A build that has begun ends by itself at its deadline.
       await this.#store
         .call((redis) => Promise.all([queue.remove(request.id), redis.hdel(keys.buildTurns, request.id)]), CLEAN_UP_MS)
@@ -104,10 +104,10 @@ export class Builds {
     return this.#queue;
   }
 
-  async #runtimeThere(withinMs: number, signal?: AbortSignal): Promise<boolean> {
-    const until = performance.now() + withinMs;
+  async #awaitRuntime(withinMs: number, signal?: AbortSignal): Promise<boolean> {
+    const giveUpAt = performance.now() + withinMs;
     while ((await this.#runtimes.alive()).length === 0) {
-      if (performance.now() > until || signal?.aborted) return false;
+      if (performance.now() > giveUpAt || signal?.aborted) return false;
       await sleep(Math.min(100, withinMs), undefined, { signal }).catch(() => undefined);
     }
     return true;

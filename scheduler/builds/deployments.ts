@@ -107,9 +107,9 @@ export class Deployments {
 
   /** Plans {@link deploy} without a build, as far as possible. Stores nothing. */
   async plan(deployment: Deployment): Promise<DeployPlan | BuildRefusal | DeployRefusal> {
-    const checked = await this.#check(deployment);
-    if (!checked.ok) return checked;
-    return { ...checked, warnings: await this.#warnings(checked.version, deployment.component) };
+    const checkOutcome = await this.#check(deployment);
+    if (!checkOutcome.ok) return checkOutcome;
+    return { ...checkOutcome, warnings: await this.#warnings(checkOutcome.version, deployment.component) };
   }
 
   /** Checks everything that can refuse a deploy before the build. */
@@ -117,30 +117,31 @@ export class Deployments {
     const { tenant, manifest, component, placement = { alias: LIVE } } = deployment;
     if (component.length > MAX_COMPONENT_BYTES) return tooLarge(component.length);
     const { functions, secrets, store } = this.#parts;
-    const refused = placementFault(placement);
-    if (refused !== null) return refused;
+    const placementRefusal = placementFault(placement);
+    if (placementRefusal !== null) return placementRefusal;
     const current = await secrets.current(tenant, manifest.secrets ?? []);
     if (!current.ok) return unknownSecrets(current.unknown);
     const componentHash = createHash('sha256').update(component).digest('hex');
     const content = await this.#content(deployment, componentHash, current.revisions);
     const { version } = content;
     const deployed = await functions.read(tenant, manifest.name);
-    const taken = deployed?.aliases.find(({ alias }) => alias === placement.tag);
-    const [share] = taken?.shares ?? [];
-    if (share !== undefined && (share.version !== version || taken?.shares.length !== 1))
+    const taggedAlias = deployed?.aliases.find(({ alias }) => alias === placement.tag);
+    const [share] = taggedAlias?.shares ?? [];
+    if (share !== undefined && (share.version !== version || taggedAlias?.shares.length !== 1))
       return tagTaken(manifest.name, placement.tag ?? '', share.version);
-    const known = deployed?.versions.find((candidate) => candidate.version === version);
+    const knownVersion = deployed?.versions.find((candidate) => candidate.version === version);
     if (deployed === null) {
-      if ((await functions.names(tenant)).length >= MAX_FUNCTIONS) return full(manifest.name, 'too-many-functions');
-    } else if (known === undefined && deployed.versions.length >= MAX_VERSIONS) {
-      return full(manifest.name, 'too-many-versions');
+      if ((await functions.names(tenant)).length >= MAX_FUNCTIONS)
+        return fullRefusal(manifest.name, 'too-many-functions');
+    } else if (knownVersion === undefined && deployed.versions.length >= MAX_VERSIONS) {
+      return fullRefusal(manifest.name, 'too-many-versions');
     }
-    const stored = known && (await functions.runnable(tenant, manifest.name, version));
-    if (stored) return { ok: true, version: stored, exists: true, deployed };
+    const storedVersion = knownVersion && (await functions.runnable(tenant, manifest.name, version));
+    if (storedVersion) return { ok: true, version: storedVersion, exists: true, deployed };
     const record = recordOf(deployment, content, store.clock());
     const bytes = Buffer.byteLength(recordText(record));
     if ((await functions.recordBytes(tenant)) + bytes > MAX_RECORD_BYTES)
-      return full(manifest.name, 'records-too-large');
+      return fullRefusal(manifest.name, 'records-too-large');
     return { ok: true, version: record, exists: false, deployed };
   }
 
@@ -151,13 +152,13 @@ export class Deployments {
   ): Promise<DeployOutcome> {
     const { tenant, manifest } = deployment;
     const { secrets } = this.#parts;
-    const checked = await this.#check(deployment);
-    if (!checked.ok) return checked;
-    const pinned = await secrets.pin(tenant, manifest.secrets ?? []);
-    if (!pinned.ok) return unknownSecrets(pinned.unknown);
+    const checkOutcome = await this.#check(deployment);
+    if (!checkOutcome.ok) return checkOutcome;
+    const pinOutcome = await secrets.pin(tenant, manifest.secrets ?? []);
+    if (!pinOutcome.ok) return unknownSecrets(pinOutcome.unknown);
     // During the build the last other version with this component may be deleted, and the component with it.
     for (let tries = 1; ; tries++) {
-      const outcome = await this.#register(deployment, pinned.revisions, options);
+      const outcome = await this.#register(deployment, pinOutcome.revisions, options);
       if (outcome !== 'component-gone') return outcome;
       if (tries >= TRIES)
         throw new StoreError(
@@ -175,11 +176,11 @@ export class Deployments {
     const { tenant, manifest, component, placement = { alias: LIVE } } = deployment;
     const { functions, blobs, builds, store } = this.#parts;
     const componentHash = await blobs.put(tenant, component);
-    let registered = false;
+    let isRegistered = false;
     try {
       const content = await this.#content(deployment, componentHash, secrets);
-      const known = await functions.runnable(tenant, manifest.name, content.version);
-      let record = known?.platform === true ? null : known;
+      const knownVersion = await functions.runnable(tenant, manifest.name, content.version);
+      let record = knownVersion?.platform === true ? null : knownVersion;
       if (record === null) {
         const { memoryMb } = resolveLimits(manifest, deployment.defaults);
         const reply = await builds.request({ tenant, name: manifest.name, componentHash, memoryMb }, options);
@@ -193,41 +194,50 @@ export class Deployments {
         if (outcome.reason === 'tag-taken') return tagTaken(manifest.name, placement.tag ?? '', outcome.version);
         return outcome.reason === 'too-many-aliases'
           ? tooManyAliases(manifest.name)
-          : full(manifest.name, outcome.reason);
+          : fullRefusal(manifest.name, outcome.reason);
       }
-      registered = true;
+      isRegistered = true;
       const { created, alias } = outcome;
       return { ok: true, version: record, created, alias, warnings: await this.#warnings(record, component) };
     } finally {
       // When this fails, the blob expires by itself.
-      if (!registered) await blobs.remove(tenant, componentHash, CLEAN_UP_MS).catch(() => undefined);
+      if (!isRegistered) await blobs.remove(tenant, componentHash, CLEAN_UP_MS).catch(() => undefined);
     }
   }
 
   /** The content to store, and its version id, which is that of an existing version with equal content if there is one. */
-  async #content({ tenant, manifest: given }: Deployment, componentHash: string, secrets: Revisions): Promise<Content> {
+  async #content(
+    { tenant, manifest: rawManifest }: Deployment,
+    componentHash: string,
+    secrets: Revisions,
+  ): Promise<Content> {
     const { functions, environments } = this.#parts;
-    const { manifest, environment, mark } = await environments.seal(tenant, given);
+    const { manifest, environment, mark } = await environments.seal(tenant, rawManifest);
     const version = versionOf(manifest, componentHash, secrets, mark);
     const content = { version, manifest, environment, componentHash, secrets };
     if (environment === undefined) return content;
     // Versions with equal values may be marked under another master key, or not at all.
-    const but = versionOf(manifest, componentHash, secrets);
-    const others = (await functions.versions(tenant, given.name)).filter(
+    const unmarkedVersion = versionOf(manifest, componentHash, secrets);
+    const sameComponent = (await functions.versions(tenant, rawManifest.name)).filter(
       (listed) => listed.componentHash === componentHash,
     );
-    if (others.some((listed) => listed.version === version)) return content;
-    for (const listed of others) {
-      const stored = await functions.runnable(tenant, given.name, listed.version);
-      if (stored === null || versionOf(withoutValues(stored.manifest), componentHash, stored.secrets) !== but) continue;
-      if (await environments.holds(stored, given.environment ?? {})) return { ...content, version: stored.version };
+    if (sameComponent.some((listed) => listed.version === version)) return content;
+    for (const listed of sameComponent) {
+      const storedVersion = await functions.runnable(tenant, rawManifest.name, listed.version);
+      if (
+        storedVersion === null ||
+        versionOf(withoutValues(storedVersion.manifest), componentHash, storedVersion.secrets) !== unmarkedVersion
+      )
+        continue;
+      if (await environments.holds(storedVersion, rawManifest.environment ?? {}))
+        return { ...content, version: storedVersion.version };
     }
     return content;
   }
 
   async #warnings({ tenant, manifest, build }: FunctionVersion, component: Uint8Array): Promise<string[]> {
     const { launch = [] } = manifest.grants ?? {};
-    const [runtimes, latencyInvocations, launched] = await Promise.all([
+    const [runtimes, latencyInvocations, launchedFunctions] = await Promise.all([
       this.#parts.runtimes.list(),
       this.#parts.quotas.limit(tenant, 'latency-invocations'),
       Promise.all((launch === '*' ? [] : launch).map((name) => this.#parts.functions.find(tenant, name))),
@@ -238,7 +248,7 @@ export class Deployments {
       imports: importedInterfaces(component),
       models: runtimes.filter(({ alive }) => alive).flatMap(({ models = [] }) => models),
       encoders: runtimes.filter(({ alive }) => alive).flatMap(({ encoders = [] }) => encoders.map(({ name }) => name)),
-      functions: launched.flatMap((found) => (found === null ? [] : [found.name])),
+      functions: launchedFunctions.flatMap((found) => (found === null ? [] : [found.name])),
       latencyInvocations: latencyInvocations ?? 0,
       pool:
         typeof instanceBytes === 'number' && typeof poolBytes === 'number'
@@ -301,7 +311,7 @@ function tooManyAliases(name: string): DeployRefusal {
   };
 }
 
-function full(name: string, reason: FullReason): DeployRefusal {
+function fullRefusal(name: string, reason: FullReason): DeployRefusal {
   if (reason === 'records-too-large') {
     const message = `The manifests and build reports of the tenant's versions would have more than ${MAX_RECORD_BYTES >> 20} MiB together.`;
     const hint =

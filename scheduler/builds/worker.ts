@@ -59,7 +59,7 @@ export class BuildWorker {
     });
     // BullMQ gives up a build during which two runtimes died.
     worker.on('failed', (job, error) => {
-      if (job) this.#reply(job.data.id, failed(error)).catch((cause) => onError?.(cause));
+      if (job) this.#reply(job.data.id, failedReply(error)).catch((cause) => onError?.(cause));
     });
     this.#connection = connection;
     this.#worker = worker;
@@ -76,22 +76,26 @@ export class BuildWorker {
     const leftMs = request.deadlineAt - this.#options.store.clock();
     if (leftMs <= 0) return;
     // The script finds no turn when the gateway of the build has died or given up.
-    const waited = await this.#options.store.script(BEGIN_TURN, [this.#options.store.keys.buildTurns], [request.id]);
-    if (waited !== 1) return;
+    const beginReply = await this.#options.store.script(
+      BEGIN_TURN,
+      [this.#options.store.keys.buildTurns],
+      [request.id],
+    );
+    if (beginReply !== 1) return;
     const signal = AbortSignal.any([AbortSignal.timeout(leftMs), this.#closing.signal]);
     let reply: BuildReply;
     try {
-      reply = this.#told(await this.#options.build(request, signal));
+      reply = this.#withoutPaths(await this.#options.build(request, signal));
     } catch (error) {
       if (this.#closing.signal.aborted) throw error;
       this.#options.onError?.(error);
-      reply = failed(error);
+      reply = failedReply(error);
     }
     await this.#reply(request.id, reply);
   }
 
   /** A build that broke off may name paths of this machine: its requester gets none, the log has them. */
-  #told(reply: BuildReply): BuildReply {
+  #withoutPaths(reply: BuildReply): BuildReply {
     if (reply.ok || reply.code !== 'build-failed') return reply;
     const message = toldText(reply.message);
     if (message !== reply.message) this.#options.onError?.(new Error(reply.message));
@@ -111,7 +115,7 @@ export class BuildWorker {
   }
 }
 
-function failed(error: unknown): BuildReply {
+function failedReply(error: unknown): BuildReply {
   return {
     ok: false,
     code: 'build-failed',

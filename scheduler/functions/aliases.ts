@@ -106,10 +106,10 @@ export function messageFault(message: string | undefined, field = '/message'): A
  * @example chooseVersion([{ version: 'a', weight: 90 }, { version: 'b', weight: 10 }], 0.95) // 'b'
  */
 export function chooseVersion(shares: readonly Share[], random: number): string | undefined {
-  let left = random * shares.reduce((sum, { weight }) => sum + weight, 0);
+  let remainingWeight = random * shares.reduce((sum, { weight }) => sum + weight, 0);
   for (const { version, weight } of shares) {
-    left -= weight;
-    if (left < 0) return version;
+    remainingWeight -= weight;
+    if (remainingWeight < 0) return version;
   }
   return shares.at(-1)?.version;
 }
@@ -128,8 +128,8 @@ export function heaviest(shares: readonly Share[]): string | undefined {
 export function stepBack(history: readonly AliasState[]): AliasState | null {
   const [present] = history;
   if (present === undefined) return null;
-  const before = history.find(({ revision }) => revision < (present.restores ?? present.revision));
-  return before === undefined ? null : original(before, history);
+  const earlierState = history.find(({ revision }) => revision < (present.restores ?? present.revision));
+  return earlierState === undefined ? null : original(earlierState, history);
 }
 
 /** The newest past state in which all invocations went to one version; null when none is known. */
@@ -144,7 +144,7 @@ function original(state: AliasState, history: readonly AliasState[]): AliasState
 }
 
 /** Order of aliases' names: `live` first. */
-export function inOrder(a: string, b: string): number {
+export function compareAliasNames(a: string, b: string): number {
   if (a === LIVE || b === LIVE) return a === b ? 0 : a === LIVE ? -1 : 1;
   return a < b ? -1 : 1;
 }

@@ -12,28 +12,28 @@ const OURS = /^pie:inferlet\/([a-z0-9-]+)@/;
  * the build decides whether the bytes are a component at all.
  */
 export function importedInterfaces(component: Uint8Array): string[] {
-  const found = new Set<string>();
+  const interfaceNames = new Set<string>();
   try {
     const reader = new Bytes(component, PREAMBLE_BYTES, component.length);
     while (!reader.done) {
       const id = reader.byte();
       const body = reader.slice(reader.number());
-      if (id === IMPORT_SECTION) readImports(body, found);
+      if (id === IMPORT_SECTION) readImports(body, interfaceNames);
     }
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
   }
-  return [...found];
+  return [...interfaceNames];
 }
 
-function readImports(body: Bytes, found: Set<string>): void {
-  for (let left = body.number(); left > 0; left--) {
+function readImports(body: Bytes, interfaceNames: Set<string>): void {
+  for (let remainingImports = body.number(); remainingImports > 0; remainingImports--) {
     // 0 marks a plain name, 1 (older) the name of an interface, 2 a name that a version follows.
     const form = body.byte();
     const name = body.text();
     if (form === 2) body.text();
     const match = OURS.exec(name)?.[1];
-    if (match !== undefined) found.add(match);
+    if (match !== undefined) interfaceNames.add(match);
     skipDescription(body);
   }
 }
@@ -52,22 +52,22 @@ function skipDescription(body: Bytes): void {
 /** Reads past the end throw RangeError. */
 class Bytes {
   readonly #bytes: Uint8Array;
-  #at: number;
+  #offset: number;
   readonly #end: number;
 
-  constructor(bytes: Uint8Array, at: number, end: number) {
-    if (at > end || end > bytes.length) throw new RangeError('past the end');
+  constructor(bytes: Uint8Array, offset: number, end: number) {
+    if (offset > end || end > bytes.length) throw new RangeError('past the end');
     this.#bytes = bytes;
-    this.#at = at;
+    this.#offset = offset;
     this.#end = end;
   }
 
   get done(): boolean {
-    return this.#at >= this.#end;
+    return this.#offset >= this.#end;
   }
 
   byte(): number {
-    const value = this.#at < this.#end ? this.#bytes[this.#at++] : undefined;
+    const value = this.#offset < this.#end ? this.#bytes[this.#offset++] : undefined;
     if (value === undefined) throw new RangeError('past the end');
     return value;
   }
@@ -84,16 +84,16 @@ class Bytes {
   }
 
   slice(length: number): Bytes {
-    const from = this.#at;
-    this.#at += length;
-    return new Bytes(this.#bytes, from, Math.min(this.#at, this.#end + 1));
+    const start = this.#offset;
+    this.#offset += length;
+    return new Bytes(this.#bytes, start, Math.min(this.#offset, this.#end + 1));
   }
 
   text(): string {
     const length = this.number();
-    const from = this.#at;
-    if (from + length > this.#end) throw new RangeError('past the end');
-    this.#at += length;
-    return new TextDecoder().decode(this.#bytes.subarray(from, this.#at));
+    const start = this.#offset;
+    if (start + length > this.#end) throw new RangeError('past the end');
+    this.#offset += length;
+    return new TextDecoder().decode(this.#bytes.subarray(start, this.#offset));
   }
 }

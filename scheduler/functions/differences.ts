@@ -24,15 +24,15 @@ export function differences(from: Compared | null, to: Compared): Difference[] {
     .filter((field) => before.get(field) !== after.get(field))
     .map((field) => {
       const [was, is] = [before.get(field), after.get(field)];
-      if (field.startsWith('environment.')) return { field, ...unshown(was, is) };
-      return { field, from: shown(was), to: shown(is) };
+      if (field.startsWith('environment.')) return { field, ...hiddenValues(was, is) };
+      return { field, from: clippedText(was), to: clippedText(is) };
     });
 }
 
 function fieldsOf({ manifest, componentHash, componentBytes, secrets = {} }: Compared): Map<string, string> {
   const fields = new Map<string, string>();
-  const { secrets: _, ...rest } = manifest;
-  flatten(rest, '', fields);
+  const { secrets: _, ...plainManifest } = manifest;
+  flatten(plainManifest, '', fields);
   fields.set('component', `${componentHash.slice(0, HASH_DIGITS)}, ${componentBytes} bytes`);
   for (const [name, revision] of Object.entries(secrets)) fields.set(`secrets.${name}`, `revision ${revision}`);
   return fields;
@@ -40,19 +40,19 @@ function fieldsOf({ manifest, componentHash, componentBytes, secrets = {} }: Com
 
 function flatten(value: object, path: string, fields: Map<string, string>): void {
   for (const [name, inner] of Object.entries(value)) {
-    const at = path === '' ? name : `${path}.${name}`;
-    if (typeof inner === 'object' && inner !== null && !Array.isArray(inner)) flatten(inner, at, fields);
-    else fields.set(at, typeof inner === 'string' ? inner : JSON.stringify(inner));
+    const fieldPath = path === '' ? name : `${path}.${name}`;
+    if (typeof inner === 'object' && inner !== null && !Array.isArray(inner)) flatten(inner, fieldPath, fields);
+    else fields.set(fieldPath, typeof inner === 'string' ? inner : JSON.stringify(inner));
   }
 }
 
 /** Values of the environment may be private, so they are named and not shown. */
-function unshown(was: string | undefined, is: string | undefined): Pick<Difference, 'from' | 'to'> {
+function hiddenValues(was: string | undefined, is: string | undefined): Pick<Difference, 'from' | 'to'> {
   const from = was === undefined ? null : '(a value)';
   return { from, to: is === undefined ? null : was === undefined ? '(a value)' : '(another value)' };
 }
 
-function shown(text: string | undefined): string | null {
+function clippedText(text: string | undefined): string | null {
   if (text === undefined) return null;
   return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT - 1)}…` : text;
 }

@@ -5,8 +5,8 @@ import type { Store } from '../store/store.ts';
 import {
   type AliasState,
   chooseVersion,
+  compareAliasNames,
   heaviest,
-  inOrder,
   LIVE,
   MAX_ALIASES,
   MAX_HISTORY,
@@ -42,8 +42,8 @@ export const SHARED_FUNCTIONS: readonly string[] = [
 
 /** Owners whose functions of that name a tenant may run, in order of preference. */
 export function ownersFor(tenant: string, name: string): readonly string[] {
-  const shared = tenant !== PLATFORM_TENANT && SHARED_FUNCTIONS.includes(name);
-  return shared ? [tenant, PLATFORM_TENANT] : [tenant];
+  const isShared = tenant !== PLATFORM_TENANT && SHARED_FUNCTIONS.includes(name);
+  return isShared ? [tenant, PLATFORM_TENANT] : [tenant];
 }
 
 const VERSION_FIELD = 'version:';
@@ -214,15 +214,15 @@ export class Functions {
     const owners = ownersFor(tenant, name);
     const replies = await this.#store.call((redis) => {
       // One transaction, because a redeployed version moves from one hash to the other.
-      const reading = redis.multi();
+      const transaction = redis.multi();
       for (const owner of owners) {
-        reading.hget(keys.function(owner, name), VERSION_FIELD + version);
-        reading.hget(keys.removedVersions(owner, name), version);
+        transaction.hget(keys.function(owner, name), VERSION_FIELD + version);
+        transaction.hget(keys.removedVersions(owner, name), version);
       }
-      return reading.exec();
+      return transaction.exec();
     });
-    const at = (replies ?? []).findIndex(([, text]) => typeof text === 'string');
-    const text = replies?.[at]?.[1];
+    const hitIndex = (replies ?? []).findIndex(([, text]) => typeof text === 'string');
+    const text = replies?.[hitIndex]?.[1];
     return typeof text === 'string' ? text : null;
   }
 
@@ -240,15 +240,18 @@ export class Functions {
       .map(([field, text]) => ({ alias: field.slice(ALIAS_FIELD.length), ...parseState(text) }));
     const current = versions.find(({ version }) => version === fields.current);
     if (current && !aliases.some(({ alias }) => alias === LIVE)) aliases.push({ alias: LIVE, ...onlyCurrent(current) });
-    return { tenant, name, versions, aliases: aliases.sort((a, b) => inOrder(a.alias, b.alias)) };
+    return { tenant, name, versions, aliases: aliases.sort((a, b) => compareAliasNames(a.alias, b.alias)) };
   }
 
   /** Functions that a tenant can invoke by name: its own, and the platform's that it may run instead ({@link resolve}). */
   async visible(tenant: string): Promise<ListedFunction[]> {
-    const own = await this.list(tenant);
-    if (tenant === PLATFORM_TENANT) return own;
-    const missing = SHARED_FUNCTIONS.filter((name) => !own.some(({ version }) => version.name === name));
-    return [...own, ...(await inParts(missing, (name) => this.#listed(tenant, PLATFORM_TENANT, name)))];
+    const ownFunctions = await this.list(tenant);
+    if (tenant === PLATFORM_TENANT) return ownFunctions;
+    const missingNames = SHARED_FUNCTIONS.filter((name) => !ownFunctions.some(({ version }) => version.name === name));
+    return [
+      ...ownFunctions,
+      ...(await readInParts(missingNames, (name) => this.#listEntry(tenant, PLATFORM_TENANT, name))),
+    ];
   }
 
   /** Versions of a function that a tenant can invoke: its own, newest first, then the platform's; each without its input schema. */
@@ -256,20 +259,23 @@ export class Functions {
     tenant: string,
     name: string,
   ): Promise<{ version: FunctionVersion; aliases: readonly NamedAlias[] }[]> {
-    const own = await this.read(tenant, name);
-    const mine = (own?.versions ?? []).map((version) => ({ version, aliases: own?.aliases ?? [] }));
-    if (tenant === PLATFORM_TENANT || !SHARED_FUNCTIONS.includes(name)) return mine;
-    const shared = await this.read(PLATFORM_TENANT, name);
-    const others = (shared?.versions ?? [])
-      .filter(({ version }) => !mine.some((known) => known.version.version === version))
-      .map((version) => ({ version: lentTo(tenant, version), aliases: shared?.aliases ?? [] }));
-    return [...mine, ...others];
+    const ownFunction = await this.read(tenant, name);
+    const ownVersions = (ownFunction?.versions ?? []).map((version) => ({
+      version,
+      aliases: ownFunction?.aliases ?? [],
+    }));
+    if (tenant === PLATFORM_TENANT || !SHARED_FUNCTIONS.includes(name)) return ownVersions;
+    const platformFunction = await this.read(PLATFORM_TENANT, name);
+    const platformVersions = (platformFunction?.versions ?? [])
+      .filter(({ version }) => !ownVersions.some((known) => known.version.version === version))
+      .map((version) => ({ version: lentTo(tenant, version), aliases: platformFunction?.aliases ?? [] }));
+    return [...ownVersions, ...platformVersions];
   }
 
   /** A tenant's own functions, by name. */
   async list(tenant: string): Promise<ListedFunction[]> {
     const names = await this.names(tenant);
-    return inParts(names, (name) => this.#listed(tenant, tenant, name));
+    return readInParts(names, (name) => this.#listEntry(tenant, tenant, name));
   }
 
   /** All versions of a tenant's own function, newest first, without input schemas. */
@@ -284,15 +290,15 @@ export class Functions {
   }
 
   /** Every version of the tenant that may still run, deployed or draining, without its input schema. */
-  async kept(tenant: string): Promise<FunctionVersion[]> {
+  async runnableVersions(tenant: string): Promise<FunctionVersion[]> {
     const { keys } = this.#store;
     // The account of components has a field `<name>@<version>` of every version until it is deleted, those of removed functions included.
-    const [names, counted] = await this.#store.call((redis) =>
+    const [names, countedFields] = await this.#store.call((redis) =>
       Promise.all([redis.smembers(keys.functions(tenant)), redis.hkeys(`${keys.account(tenant)}:components`)]),
     );
-    const versions = counted.filter((field) => field.includes('@'));
-    const all = new Set([...names, ...versions.map((version) => version.slice(0, version.lastIndexOf('@')))]);
-    return (await inParts([...all].sort(), (name) => this.#keptOf(tenant, name))).flat();
+    const versions = countedFields.filter((field) => field.includes('@'));
+    const allNames = new Set([...names, ...versions.map((version) => version.slice(0, version.lastIndexOf('@')))]);
+    return (await readInParts([...allNames].sort(), (name) => this.#runnableVersionsOf(tenant, name))).flat();
   }
 
   /** Bytes of the records of a tenant's versions; `MAX_RECORD_BYTES` bounds them. */
@@ -307,42 +313,46 @@ export class Functions {
   }
 
   /** The functions of all tenants without input schemas, read in parts: together they may be more than a process can keep. */
-  async *deployed(): AsyncGenerator<DeployedFunction> {
+  async *deployedFunctions(): AsyncGenerator<DeployedFunction> {
     const { keys } = this.#store;
-    const [members, ofPlatform] = await this.#store.call((redis) =>
+    const [members, platformNames] = await this.#store.call((redis) =>
       Promise.all([redis.smembers(keys.deployed), redis.smembers(keys.functions(PLATFORM_TENANT))]),
     );
     // The platform's set also covers functions deployed before the set of all functions existed.
-    const all = [...new Set([...members, ...ofPlatform.map((name) => memberOf(PLATFORM_TENANT, name))])].sort();
-    for (let at = 0; at < all.length; at += READ_AT_ONCE)
-      yield* await this.#readAll(all.slice(at, at + READ_AT_ONCE).map(fromMember));
+    const allMembers = [
+      ...new Set([...members, ...platformNames.map((name) => memberOf(PLATFORM_TENANT, name))]),
+    ].sort();
+    for (let at = 0; at < allMembers.length; at += READ_AT_ONCE)
+      yield* await this.#readAll(allMembers.slice(at, at + READ_AT_ONCE).map(fromMember));
   }
 
   async #readAll(names: readonly { tenant: string; name: string }[]): Promise<DeployedFunction[]> {
-    return inParts(names, ({ tenant, name }) => this.read(tenant, name));
+    return readInParts(names, ({ tenant, name }) => this.read(tenant, name));
   }
 
-  async #keptOf(tenant: string, name: string): Promise<FunctionVersion[]> {
+  async #runnableVersionsOf(tenant: string, name: string): Promise<FunctionVersion[]> {
     const { keys } = this.#store;
     // One transaction, because a version that is removed or redeployed moves from one hash to the other.
     const replies = await this.#store.call((redis) =>
       redis.multi().hgetall(keys.function(tenant, name)).hgetall(keys.removedVersions(tenant, name)).exec(),
     );
-    const [deployed = {}, draining = {}] = (replies ?? []).map(([error, fields]) => {
+    const [deployedFields = {}, drainingFields = {}] = (replies ?? []).map(([error, fields]) => {
       // The caller deletes the secret values of a version that is missing here.
       if (error) throw error;
       return fields as Record<string, string>;
     });
-    const texts = Object.entries(deployed).flatMap(([field, text]) => (field.startsWith(VERSION_FIELD) ? [text] : []));
-    return [...texts, ...Object.values(draining)].map(parseListed);
+    const texts = Object.entries(deployedFields).flatMap(([field, text]) =>
+      field.startsWith(VERSION_FIELD) ? [text] : [],
+    );
+    return [...texts, ...Object.values(drainingFields)].map(parseListed);
   }
 
   /** A function as an entry of a tenant's list. The whole function is read only when `live` serves no version. */
-  async #listed(tenant: string, owner: string, name: string): Promise<ListedFunction | null> {
-    const served = await this.serving([owner], name, '', parseListed);
-    if (served !== null) {
-      const version = served.versions.find((found) => found.version === heaviest(served.shares));
-      if (version !== undefined) return { version: lentTo(tenant, version), live: served.shares };
+  async #listEntry(tenant: string, owner: string, name: string): Promise<ListedFunction | null> {
+    const liveServing = await this.serving([owner], name, '', parseListed);
+    if (liveServing !== null) {
+      const version = liveServing.versions.find((found) => found.version === heaviest(liveServing.shares));
+      if (version !== undefined) return { version: lentTo(tenant, version), live: liveServing.shares };
     }
     const [newest] = await this.versions(owner, name);
     return newest === undefined ? null : { version: lentTo(tenant, newest), live: [] };
@@ -366,23 +376,23 @@ export class Functions {
     reference: string,
     parse: ParseVersion = parseVersion,
   ): Promise<Serving | null> {
-    const owned = owners.map((owner) => this.#store.keys.function(owner, name));
-    const reply = await this.#store.script(SCRIPTS.resolve, owned, [reference]);
+    const functionKeys = owners.map((owner) => this.#store.keys.function(owner, name));
+    const reply = await this.#store.script(SCRIPTS.resolve, functionKeys, [reference]);
     if (!Array.isArray(reply)) return null;
-    const [at, basis = '', ...texts] = reply.map(String);
+    const [ownerNumber, basis = '', ...texts] = reply.map(String);
     const versions = texts.map((text) => parse(text));
     const shares = basis.startsWith('{') ? parseState(basis).shares : [{ version: basis, weight: 100 }];
     const length = texts.reduce((sum, text) => sum + text.length, basis.length);
-    return { owner: owners[Number(at) - 1] ?? '', basis, shares, versions, length };
+    return { owner: owners[Number(ownerNumber) - 1] ?? '', basis, shares, versions, length };
   }
 }
 
 /** The versions that a function's aliases serve, each once. Tags do not count as service. */
 export function servedVersions({ versions, aliases }: DeployedFunction): FunctionVersion[] {
-  const served = new Set(
+  const servedIds = new Set(
     aliases.filter(({ tag }) => tag !== true).flatMap(({ shares }) => shares.map(({ version }) => version)),
   );
-  return versions.filter(({ version }) => served.has(version));
+  return versions.filter(({ version }) => servedIds.has(version));
 }
 
 /** Size of the compiled files from the build's report; 0 for a version that was registered without a build. */
@@ -407,13 +417,13 @@ export function fromMember(member: string): { tenant: string; name: string } {
 }
 
 /** Reads many items, `READ_AT_ONCE` at a time; missing items are left out. */
-async function inParts<T, R>(items: readonly T[], read: (item: T) => Promise<R | null>): Promise<R[]> {
-  const found: R[] = [];
+async function readInParts<T, R>(items: readonly T[], read: (item: T) => Promise<R | null>): Promise<R[]> {
+  const results: R[] = [];
   for (let at = 0; at < items.length; at += READ_AT_ONCE) {
-    const some = await Promise.all(items.slice(at, at + READ_AT_ONCE).map(read));
-    found.push(...some.filter((one) => one !== null));
+    const batch = await Promise.all(items.slice(at, at + READ_AT_ONCE).map(read));
+    results.push(...batch.filter((one) => one !== null));
   }
-  return found;
+  return results;
 }
 
 /** JSON text with sorted keys, so that equal manifests have equal text. */

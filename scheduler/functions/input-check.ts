@@ -40,20 +40,20 @@ export class InputChecker {
     if (schema === undefined) return null;
     try {
       const fault = this.#validator(fn, schema as JsonSchema | boolean).check(input);
-      return fault && worded(subject, fault);
+      return fault && faultInWords(subject, fault);
     } catch (cause) {
-      return unchecked(subject, cause);
+      return uncheckedFault(subject, cause);
     }
   }
 
   #validator(fn: CheckedFunction, schema: JsonSchema | boolean): SchemaValidator {
     const key = keyOf(fn);
-    const known = this.#validators.get(key);
-    if (known !== undefined) {
+    const cachedValidator = this.#validators.get(key);
+    if (cachedValidator !== undefined) {
       // Reinserting moves it to the end, so the least recently used one stays first.
       this.#validators.delete(key);
-      this.#validators.set(key, known);
-      return known;
+      this.#validators.set(key, cachedValidator);
+      return cachedValidator;
     }
     const oldest = this.#validators.keys().next();
     if (this.#validators.size >= MAX_VALIDATORS && oldest.done !== true) this.#validators.delete(oldest.value);
@@ -72,7 +72,7 @@ function keyOf({ tenant = '', platform, version }: CheckedFunction): string {
 }
 
 /** Describes the reason why an input could not be checked. */
-function unchecked(subject: string, cause: unknown): InputFault {
+function uncheckedFault(subject: string, cause: unknown): InputFault {
   if (cause instanceof StepsExhausted) {
     return {
       message: `${subject} takes too long to be checked.`,
@@ -87,18 +87,20 @@ function unchecked(subject: string, cause: unknown): InputFault {
     };
   }
   // An earlier release of the platform may have accepted the schema under other rules.
-  const known = cause instanceof SchemaError || cause instanceof PatternError;
+  const isKnownCause = cause instanceof SchemaError || cause instanceof PatternError;
   return {
-    message: `${subject} cannot be checked, because its schema cannot be used: ${known ? cause.message : 'a part of it is malformed'}.`,
+    message: `${subject} cannot be checked, because its schema cannot be used: ${isKnownCause ? cause.message : 'a part of it is malformed'}.`,
     hint: 'Deploy the function with a corrected `input` schema.',
     cause,
   };
 }
 
-function worded(subject: string, { place, kind, message }: Fault): InputFault {
+function faultInWords(subject: string, { place, kind, message }: Fault): InputFault {
   const field = pointerTo(place);
-  const told = field === '' ? 'as a whole' : field;
-  const said =
-    kind === 'other' ? `${told}: ${message.charAt(0).toLowerCase()}${message.slice(1)}` : `${told} ${message}`;
-  return { field, message: `${subject} is not valid: ${said}` };
+  const fieldText = field === '' ? 'as a whole' : field;
+  const faultText =
+    kind === 'other'
+      ? `${fieldText}: ${message.charAt(0).toLowerCase()}${message.slice(1)}`
+      : `${fieldText} ${message}`;
+  return { field, message: `${subject} is not valid: ${faultText}` };
 }

@@ -237,7 +237,7 @@ describe('releases', () => {
     assert.equal(await functions.find(TENANT, 'gone', a.version), null);
     assert.deepEqual(await functions.runnable(TENANT, 'gone', a.version), a);
     assert.deepEqual(
-      (await functions.kept(TENANT)).filter(({ name }) => name === 'gone'),
+      (await functions.runnableVersions(TENANT)).filter(({ name }) => name === 'gone'),
       [a],
     );
     await assert.rejects(begin(a), (error) => error instanceof StoreError && error.code === 'not-deployed');
@@ -276,7 +276,7 @@ describe('releases', () => {
     await removals.removeVersion(TENANT, 'drains', a.version);
     await removals.removeFunction(TENANT, 'whole');
     const sent = t.mock.method(store.redis, 'sendCommand');
-    const kept = (await functions.kept(TENANT)).filter(({ name }) => name === 'drains' || name === 'whole');
+    const kept = (await functions.runnableVersions(TENANT)).filter(({ name }) => name === 'drains' || name === 'whole');
     const read = sent.mock.calls.flatMap(({ arguments: [command] }) => command.args.map(String));
     assert.deepEqual(kept, [b, a, c]);
     assert.ok(read.includes(store.keys.removedVersions(TENANT, 'whole')));
@@ -420,7 +420,9 @@ describe('releases', () => {
   test('deployed functions are listed for all tenants, and a tag makes no version served', async () => {
     const a = await deploy('seen', undefined, 'other');
     const b = await deploy('seen', { alias: null, tag: 'v2' }, 'other');
-    const found = (await Array.fromAsync(scheduler.functions.deployed())).find(({ tenant }) => tenant === 'other');
+    const found = (await Array.fromAsync(scheduler.functions.deployedFunctions())).find(
+      ({ tenant }) => tenant === 'other',
+    );
     assert.ok(found);
     assert.deepEqual(found.versions, [b, a]);
     assert.deepEqual(servedVersions(found), [a]);

@@ -117,8 +117,8 @@ export class Releases {
   async remove(tenant: string, name: string, alias: string): Promise<boolean> {
     const { keys } = this.#store;
     const args = [alias, keys.releaseChannel, memberOf(tenant, name)];
-    const own = [keys.function(tenant, name), keys.reply(randomUUID())];
-    return (await this.#store.script(SCRIPTS.remove, own, args)) === 1;
+    const scriptKeys = [keys.function(tenant, name), keys.reply(randomUUID())];
+    return (await this.#store.script(SCRIPTS.remove, scriptKeys, args)) === 1;
   }
 
   /**
@@ -145,19 +145,19 @@ export class Releases {
     if (from === undefined) return { ok: false, reason: 'no-alias' };
     if (ifRevision !== undefined && ifRevision !== from.revision)
       return { ok: false, reason: 'changed', revision: from.revision };
-    const back = to === undefined ? stepBack(history) : lastOf(to, history.slice(1));
-    if (to === undefined && back === null) return { ok: false, reason: 'nothing-before' };
-    const shares = back?.shares ?? [{ version: to ?? '', weight: 100 }];
+    const restoredState = to === undefined ? stepBack(history) : lastOf(to, history.slice(1));
+    if (to === undefined && restoredState === null) return { ok: false, reason: 'nothing-before' };
+    const shares = restoredState?.shares ?? [{ version: to ?? '', weight: 100 }];
     if (sameShares(shares, from.shares)) return { ok: false, reason: 'serves-it' };
-    return { ok: true, plan: { from, to: shares, restores: back?.revision } };
+    return { ok: true, plan: { from, to: shares, restores: restoredState?.revision } };
   }
 
   /** Restores an alias's previous state, or makes it serve one version again. */
   async rollback(tenant: string, name: string, alias: string, wish: RollbackWish): Promise<RollbackOutcome> {
     for (let tries = 1; ; tries++) {
-      const planned = await this.planRollback(tenant, name, alias, wish);
-      if (!planned.ok) return planned;
-      const { plan } = planned;
+      const planOutcome = await this.planRollback(tenant, name, alias, wish);
+      if (!planOutcome.ok) return planOutcome;
+      const { plan } = planOutcome;
       const { by, message } = wish;
       const { to: shares, restores } = plan;
       const outcome = await this.set(tenant, name, alias, {

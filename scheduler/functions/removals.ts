@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import { inOrder } from './aliases.ts';
+import { compareAliasNames } from './aliases.ts';
 import { blobUser, fromMember, memberOf } from './functions.ts';
 import { parseListed } from './records.ts';
 import type { FunctionVersion } from './types.ts';
@@ -92,7 +92,7 @@ export class Removals {
       await onRemoved(code === 2);
       return { draining: await this.#settle(tenant, name, (removed) => now && removed === version) };
     }
-    return code === -1 ? { servedBy: aliases.map(String).sort(inOrder) } : null;
+    return code === -1 ? { servedBy: aliases.map(String).sort(compareAliasNames) } : null;
   }
 
   /** A function's removed versions that still drain, also when the function was deployed again. */

@@ -41,8 +41,8 @@ export class Drains {
   async drain(name: string, { by, force }: { readonly by: string; readonly force: boolean }): Promise<DrainOutcome> {
     const { keys, clock } = this.#store;
     const args = [keys.prefix, name, force ? '1' : '0', JSON.stringify({ by, at: clock() })];
-    const told = await this.#store.script(DRAIN, this.#keys(), args);
-    return OUTCOMES.get(told) ?? 'unknown';
+    const reply = await this.#store.script(DRAIN, this.#keys(), args);
+    return OUTCOMES.get(reply) ?? 'unknown';
   }
 
   /** Drains a machine with its GPU hosts. @param force drain even the last one */
@@ -54,8 +54,8 @@ export class Drains {
     const note = JSON.stringify({ by, at: clock() });
     const hosts = gpuHosts.map((host) => host.name);
     const args = [keys.prefix, name, machineEntry(name), force ? '1' : '0', note, ...hosts];
-    const told = await this.#store.script(DRAIN_MACHINE, this.#keys(), args);
-    return OUTCOMES.get(told) ?? 'unknown';
+    const reply = await this.#store.script(DRAIN_MACHINE, this.#keys(), args);
+    return OUTCOMES.get(reply) ?? 'unknown';
   }
 
   /** Ends the drain of a machine and of its GPU hosts. Returns true when it was drained. */
@@ -70,8 +70,8 @@ export class Drains {
   /** Returns true when the host was drained. */
   async undrain(name: string): Promise<boolean> {
     const { keys } = this.#store;
-    const own = [keys.drained, keys.drainedChannel, keys.reply(randomUUID())];
-    return (await this.#store.script(UNDRAIN, own, [name])) === 1;
+    const scriptKeys = [keys.drained, keys.drainedChannel, keys.reply(randomUUID())];
+    return (await this.#store.script(UNDRAIN, scriptKeys, [name])) === 1;
   }
 
   /** Calls back after a change, or when one may have been missed. Resolves to a function that stops it. */

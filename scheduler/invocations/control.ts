@@ -38,8 +38,8 @@ export class Control {
    */
   async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
-    const own = [...keys, this.#store.keys.reply(randomUUID())];
-    const reply = await this.#store.script(CANCEL, own, [...args, reason, errorData('cancelled', reason)]);
+    const scriptKeys = [...keys, this.#store.keys.reply(randomUUID())];
+    const reply = await this.#store.script(CANCEL, scriptKeys, [...args, reason, errorData('cancelled', reason)]);
     const [outcome] = Array.isArray(reply) ? reply : [];
     if (outcome === 'requested' || outcome === 'cancelled' || outcome === 'ended' || outcome === 'unknown')
       return outcome;
@@ -55,13 +55,13 @@ export class Control {
   async onCancel(runtimeId: string, listener: (id: string, reason: string) => void): Promise<() => void> {
     const { store, channels } = this.#vital;
     const { keys } = store;
-    let reads = 0;
+    let latestRead = 0;
     /** Reads the stored cancels until a read succeeds; a later call takes the place of an earlier one. */
     const catchUp = async () => {
-      const own = ++reads;
-      while (own === reads && store.redis.status !== 'end') {
+      const readNumber = ++latestRead;
+      while (readNumber === latestRead && store.redis.status !== 'end') {
         const cancels = await store.call((redis) => redis.hgetall(keys.cancels(runtimeId))).catch(() => null);
-        if (own !== reads) return;
+        if (readNumber !== latestRead) return;
         if (cancels === null) await sleep(RETRY_MS, undefined, { ref: false });
         else {
           for (const [id, reason] of Object.entries(cancels)) listener(id, reason);
@@ -72,14 +72,14 @@ export class Control {
     const stop = await channels.listen(keys.cancelChannel(runtimeId), {
       message: (payload) => {
         const text = payload.toString('utf8');
-        const at = text.indexOf('\0');
-        listener(text.slice(0, at), text.slice(at + 1));
+        const separator = text.indexOf('\0');
+        listener(text.slice(0, separator), text.slice(separator + 1));
       },
       resumed: () => void catchUp(),
     });
     void catchUp();
     return () => {
-      reads++;
+      latestRead++;
       stop();
     };
   }

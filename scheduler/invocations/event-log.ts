@@ -88,7 +88,7 @@ export class EventLog {
    *
    * The first feed from the beginning of an invocation that this process submitted (`Submitter.expect`) starts without a read.
    *
-   * @param held bounds on the events that this process holds for a stalled reader.
+   * @param bounds bounds on the events that this process holds for a stalled reader.
    */
   feed(
     id: string,
@@ -101,18 +101,24 @@ export class EventLog {
     };
     return (ready) => {
       const isBeginning = after.seq === 0 && after.epoch === null;
-      const own = isBeginning ? this.#submitter.claim(id) : null;
+      const listenToOwn = isBeginning ? this.#submitter.claim(id) : null;
       const listen = async (listener: ChannelListener) =>
-        own ? own(listener) : this.#channels.listen(this.#store.keys.live(id), listener);
-      const closed = own ? () => this.#submitter.forget(id) : undefined;
-      const source = { ...sources, listen, isOwn: own !== null, closed, before: own ? undefined : before };
+        listenToOwn ? listenToOwn(listener) : this.#channels.listen(this.#store.keys.live(id), listener);
+      const closed = listenToOwn ? () => this.#submitter.forget(id) : undefined;
+      const source = {
+        ...sources,
+        listen,
+        isOwn: listenToOwn !== null,
+        closed,
+        before: listenToOwn ? undefined : before,
+      };
       return new Follower(id, after, source, ready, waiting);
     };
   }
 
   /** The events of `feed` one by one, for a reader that waits for them. Ends also when the signal aborts. */
-  follow(id: string, afterSeq: number, signal?: AbortSignal, held?: FollowHeld): Items<InvocationEvent> {
-    return new Items(this.feed(id, { epoch: null, seq: afterSeq }, held), signal);
+  follow(id: string, afterSeq: number, signal?: AbortSignal, bounds?: FollowHeld): Items<InvocationEvent> {
+    return new Items(this.feed(id, { epoch: null, seq: afterSeq }, bounds), signal);
   }
 
   /** Reads at least one entry after a place; stops once the entries have `limit` events or the bytes that a reader may hold. */
@@ -125,7 +131,7 @@ export class EventLog {
     const args = [seq, epoch ?? '', limit, READ_BYTES];
     const { keys } = this.#store;
     const reply = await this.#store.script(READ_EVENTS, [keys.events(id), keys.invocation(id)], args, deadlineMs);
-    const [complete, status, runtime, lost, newest, ...entries] = reply as [
+    const [complete, status, runtime, lostAfter, newestEpoch, ...entries] = reply as [
       number,
       string,
       string,
@@ -133,13 +139,13 @@ export class EventLog {
       string,
       ...Entry[],
     ];
-    const after = lost === '' ? seq : Number(lost);
+    const after = lostAfter === '' ? seq : Number(lostAfter);
     return {
       events: parseEntries(entries, after),
       complete: complete === 1,
       status: status === '' ? null : (status as InvocationStatus),
       runtime,
-      lost: lost === '' ? undefined : { after, epoch: Number(newest) },
+      lost: lostAfter === '' ? undefined : { after, epoch: Number(newestEpoch) },
     };
   }
 
@@ -158,8 +164,8 @@ export class EventLog {
         const end = read.events.length === 0 && !isOpen ? await this.#end(id, read.lost?.after ?? after.seq) : null;
         return { ...read, end };
       } catch (error) {
-        const stored = StoreError.from(error);
-        if (isOver() || stored.code !== 'store-unavailable' || leftMs <= RETRY_MS) throw stored;
+        const storeError = StoreError.from(error);
+        if (isOver() || storeError.code !== 'store-unavailable' || leftMs <= RETRY_MS) throw storeError;
         await sleep(RETRY_MS);
       }
     }
@@ -170,12 +176,12 @@ export class EventLog {
    * store lost, or the events are gone. Null while more events may come.
    */
   async #end(id: string, afterSeq: number): Promise<InvocationEvent | null> {
-    const [status, ended, epoch] = await this.#store.call((redis) =>
+    const [status, endSeq, epoch] = await this.#store.call((redis) =>
       redis.hmget(this.#store.keys.invocation(id), 'status', 'seq', 'epoch'),
     );
     if (status == null) throw new StoreError('invalid-argument', `There is no invocation ${id} (any more).`);
     if (!hasEnded(status as InvocationStatus)) return null;
-    const seq = Number(ended);
+    const seq = Number(endSeq);
     const last = await this.terminal(id, { epoch: Number(epoch), seq });
     if (last === null) throw new StoreError('invalid-argument', `The events of ${id} are not kept any more.`);
     // The invocation may have ended after the caller's read, so read the log once more.

@@ -51,8 +51,8 @@ test('any mix of writes, reads, live messages and interruptions yields each even
           undelivered.push(event);
         };
         const ask = () => {
-          if (reading !== null || !cursor.behind) return;
-          const rest = all.slice(0, written).filter(({ seq }) => seq > cursor.last);
+          if (reading !== null || !cursor.isBehind) return;
+          const rest = all.slice(0, written).filter(({ seq }) => seq > cursor.lastSeq);
           reading = { token: cursor.beginRead(), events: rest.slice(0, readCount), complete: rest.length < readCount };
         };
         const answer = () => {
@@ -62,7 +62,7 @@ test('any mix of writes, reads, live messages and interruptions yields each even
         };
         for (const step of actions) {
           if (step === 'write') write();
-          else if (step === 'deliver') cursor.live(undelivered.splice(0, 2));
+          else if (step === 'deliver') cursor.addLive(undelivered.splice(0, 2));
           else if (step === 'drain') take(cursor.drain());
           else if (step === 'ask') ask();
           else if (step === 'answer') answer();
@@ -73,13 +73,13 @@ test('any mix of writes, reads, live messages and interruptions yields each even
         }
         // After any steps, continuing reaches the end.
         while (written < length) write();
-        for (let i = 0; i < 3 * length + 10 && !cursor.done; i += 1) {
-          cursor.live(undelivered.splice(0, 2));
+        for (let i = 0; i < 3 * length + 10 && !cursor.isDone; i += 1) {
+          cursor.addLive(undelivered.splice(0, 2));
           take(cursor.drain());
           ask();
           answer();
         }
-        assert.ok(cursor.done);
+        assert.ok(cursor.isDone);
         assert.deepEqual(
           seen,
           all.slice(afterSeq).map(({ seq }) => seq),
@@ -118,7 +118,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
         };
         let [shown, written] = [0, 0];
         let undelivered: (() => void)[] = [];
-        const deliver = (event: InvocationEvent) => undelivered.push(() => cursor.live([event]));
+        const deliver = (event: InvocationEvent) => undelivered.push(() => cursor.addLive([event]));
         let reading: { token: number; events: InvocationEvent[]; complete: boolean } | null = null;
         const write = () => {
           written = shown;
@@ -134,12 +134,12 @@ test('events shown before they are written, lost, repeated or left out arrive on
         };
         const attach = () => {
           const logged = all[written - 1]?.seq ?? 0;
-          undelivered.push(() => cursor.known(logged));
+          undelivered.push(() => cursor.noteKnown(logged));
           for (const event of all.slice(written, shown)) deliver(event);
         };
         const ask = () => {
-          if (reading !== null || !cursor.behind) return;
-          const rest = all.slice(0, written).filter(({ seq }) => seq > cursor.last);
+          if (reading !== null || !cursor.isBehind) return;
+          const rest = all.slice(0, written).filter(({ seq }) => seq > cursor.lastSeq);
           reading = { token: cursor.beginRead(), events: rest.slice(0, readCount), complete: rest.length < readCount };
         };
         const answer = () => {
@@ -162,13 +162,13 @@ test('events shown before they are written, lost, repeated or left out arrive on
         }
         // After any steps, continuing reaches the end.
         while (shown < length) show();
-        for (let i = 0; i < 4 * length + 20 && !cursor.done; i += 1) {
+        for (let i = 0; i < 4 * length + 20 && !cursor.isDone; i += 1) {
           for (const tell of undelivered.splice(0, 2)) tell();
           take(cursor.drain());
           ask();
           answer();
         }
-        assert.ok(cursor.done);
+        assert.ok(cursor.isDone);
         assert.deepEqual(
           seen,
           all.map(({ seq }) => seq),
@@ -225,14 +225,14 @@ test('after the log loses events and reuses their numbers, a gap tells each read
         const show = (event: InvocationEvent['event'] = 'message') => {
           const next = { seq: shown.length + 1, epoch, event, data: `${epoch}:${shown.length + 1}` };
           shown.push(next);
-          undelivered.push(() => cursor.live([next]));
+          undelivered.push(() => cursor.addLive([next]));
         };
         const attach = () => {
           const events = shown.slice(written);
           const logged = written;
           undelivered.push(() => {
-            cursor.known(logged);
-            cursor.live(events);
+            cursor.noteKnown(logged);
+            cursor.addLive(events);
           });
         };
         const lose = () => {
@@ -246,7 +246,7 @@ test('after the log loses events and reuses their numbers, a gap tells each read
           cursor.interrupted();
         };
         const ask = () => {
-          if (reading !== null || !cursor.behind) return;
+          if (reading !== null || !cursor.isBehind) return;
           const read = readOf(shown.slice(0, written), epoch, cursor.position, readCount);
           reading = { token: cursor.beginRead(), read };
         };
@@ -269,15 +269,15 @@ test('after the log loses events and reuses their numbers, a gap tells each read
         }
         show('result');
         written = shown.length;
-        for (let i = 0; i < 6 * (shown.length + 200) && !cursor.done; i += 1) {
+        for (let i = 0; i < 6 * (shown.length + 200) && !cursor.isDone; i += 1) {
           for (const tell of undelivered.splice(0, 2)) tell();
           take(cursor.drain());
           // The timer of an idle follower.
-          if (undelivered.length === 0 && !cursor.hasWaiting && !cursor.behind) cursor.interrupted();
+          if (undelivered.length === 0 && !cursor.hasWaiting && !cursor.isBehind) cursor.interrupted();
           ask();
           answer();
         }
-        assert.ok(cursor.done);
+        assert.ok(cursor.isDone);
         assert.deepEqual(valid, shown);
       },
     ),
@@ -289,23 +289,23 @@ test('after the log loses events and reuses their numbers, a gap tells each read
 test('the cursor falls behind once it has drained its events and knows of a later stored one', () => {
   const cursor = new FollowCursor(place(0));
   assert.deepEqual([...cursor.replay(cursor.beginRead(), { events: [], complete: true })], []);
-  cursor.live([{ seq: 1, epoch: EPOCH, event: 'message', data: '' }]);
-  cursor.known(2);
+  cursor.addLive([{ seq: 1, epoch: EPOCH, event: 'message', data: '' }]);
+  cursor.noteKnown(2);
   assert.equal([...cursor.drain()].length, 1);
-  assert.ok(cursor.behind);
+  assert.ok(cursor.isBehind);
 });
 
 test('when the log ended at a number already handed out, the cursor reads it and renumbers the terminal event', () => {
   const cursor = new FollowCursor(place(0));
   const events: InvocationEvent[] = [];
   events.push(...cursor.replay(cursor.beginRead(), { events: log(5).slice(0, 4), complete: true }));
-  assert.equal(cursor.behind, false);
+  assert.equal(cursor.isBehind, false);
   const terminal = { seq: 3, epoch: EPOCH, event: 'error', data: '{}' } as const;
-  cursor.live([terminal]);
+  cursor.addLive([terminal]);
   events.push(...cursor.drain());
-  assert.ok(cursor.behind, 'the cursor must read the log');
+  assert.ok(cursor.isBehind, 'the cursor must read the log');
   events.push(...cursor.ended(terminal));
-  assert.ok(cursor.done);
+  assert.ok(cursor.isDone);
   assert.deepEqual(
     events.map(({ seq }) => seq),
     [1, 2, 3, 4, 5],

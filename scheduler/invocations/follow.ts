@@ -19,16 +19,16 @@ export interface LogRead {
 
 /**
  * Merges events read from a log with live events into one sequence without duplicates, and with gaps only where the log has them. The
- * cursor holds no connection and never waits. While `behind` is true, the caller must read the log after `position`. The cursor keeps live
+ * cursor holds no connection and never waits. While `isBehind` is true, the caller must read the log after `position`. The cursor keeps live
  * events that arrive during that read, because the log may not have had them yet.
  */
 export class FollowCursor {
   /** Number of the last event handed out. */
-  last: number;
+  lastSeq: number;
   /** True when events may exist that only the log can supply. */
-  behind: boolean;
+  isBehind: boolean;
   /** True once the terminal event was handed out. */
-  done = false;
+  isDone = false;
   readonly #afterSeq: number;
   readonly #maxWaiting: number;
   readonly #maxWaitingLength: number;
@@ -38,33 +38,33 @@ export class FollowCursor {
   #waitingLength = 0;
   #interruptions = 0;
   /** Number up to which the log has events, or is about to have them. */
-  #known = 0;
+  #knownSeq = 0;
   /** The same for a later epoch that gives events new numbers, until a read tells where that epoch begins. */
-  #knownLater = 0;
+  #laterKnownSeq = 0;
 
   /** @param after place of the reader; null for one that gets every event live from the first on */
   constructor(after: Position | null, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingEvents = {}) {
-    this.behind = after !== null;
-    this.last = after?.seq ?? 0;
+    this.isBehind = after !== null;
+    this.lastSeq = after?.seq ?? 0;
     this.#epoch = after?.epoch ?? null;
-    this.#afterSeq = this.last;
+    this.#afterSeq = this.lastSeq;
     this.#maxWaiting = maxWaiting;
     this.#maxWaitingLength = maxWaitingLength;
   }
 
   /** Place of the last event handed out. */
   get position(): Position {
-    return { epoch: this.#epoch, seq: this.last };
+    return { epoch: this.#epoch, seq: this.lastSeq };
   }
 
   /** True when `drain` may have events. */
   get hasWaiting(): boolean {
-    return !this.behind && !this.done && this.#waiting.length > 0;
+    return !this.isBehind && !this.isDone && this.#waiting.length > 0;
   }
 
   /** Takes events that arrived live, in order. */
-  live(events: readonly InvocationEvent[]): void {
-    if (this.done) return;
+  addLive(events: readonly InvocationEvent[]): void {
+    if (this.isDone) return;
     for (const event of events) {
       this.#waiting.push(event);
       this.#waitingLength += event.data.length;
@@ -74,20 +74,20 @@ export class FollowCursor {
 
   /** Call when live events may have been missed. */
   interrupted(): void {
-    this.known(this.#waiting.at(-1)?.seq ?? 0);
+    this.noteKnown(this.#waiting.at(-1)?.seq ?? 0);
     this.#drop();
-    this.behind = true;
+    this.isBehind = true;
   }
 
   /** Call when the log has events up to `seq`, or is about to. The caller must then read those that did not arrive live. */
-  known(seq: number): void {
-    this.#known = Math.max(this.#known, seq);
-    if (this.last < this.#known && !this.#goesOn) this.behind = true;
+  noteKnown(seq: number): void {
+    this.#knownSeq = Math.max(this.#knownSeq, seq);
+    if (this.lastSeq < this.#knownSeq && !this.#goesOn) this.isBehind = true;
   }
 
   /** True when announced events were not handed out yet; after a complete read: when the log does not have them yet. */
   get isEarly(): boolean {
-    return this.behind && this.last < this.#known;
+    return this.isBehind && this.lastSeq < this.#knownSeq;
   }
 
   /** Call before reading the log after `position`, and pass the result to `replay`. */
@@ -96,38 +96,38 @@ export class FollowCursor {
   }
 
   /** Hands out the events of a read. An event `gap` precedes them when the store lost events that were handed out. */
-  replay(read: number, { events, complete, lost }: LogRead): InvocationEvent[] {
+  replay(readMark: number, { events, complete, lost }: LogRead): InvocationEvent[] {
     const replayed: InvocationEvent[] = lost ? [this.#rewind(lost.after, lost.epoch)] : [];
-    for (const event of events) if (event.seq > this.last) replayed.push(this.#handOut(event));
+    for (const event of events) if (event.seq > this.lastSeq) replayed.push(this.#handOut(event));
     // An interruption during the read may have lost newer events.
-    const isWhole = complete && read === this.#interruptions;
-    if (isWhole && (this.last >= this.#known || this.#goesOn)) this.behind = false;
+    const isWhole = complete && readMark === this.#interruptions;
+    if (isWhole && (this.lastSeq >= this.#knownSeq || this.#goesOn)) this.isBehind = false;
     return replayed;
   }
 
   /** Hands out the waiting live events that continue the sequence. */
   drain(): InvocationEvent[] {
     const drained: InvocationEvent[] = [];
-    let taken = 0;
-    while (!this.done && !this.behind) {
-      const next = this.#waiting[taken];
+    let takenCount = 0;
+    while (!this.isDone && !this.isBehind) {
+      const next = this.#waiting[takenCount];
       if (next === undefined) {
-        this.known(this.#known);
+        this.noteKnown(this.#knownSeq);
         break;
       }
-      if (next.seq > this.last + 1) {
-        this.#forget(taken);
-        taken = 0;
-        this.known(next.seq - 1);
+      if (next.seq > this.lastSeq + 1) {
+        this.#forget(takenCount);
+        takenCount = 0;
+        this.noteKnown(next.seq - 1);
         continue;
       }
-      taken += 1;
-      if (next.seq === this.last + 1 && !this.#isStale(next)) drained.push(this.#handOut(next));
+      takenCount += 1;
+      if (next.seq === this.lastSeq + 1 && !this.#isStale(next)) drained.push(this.#handOut(next));
       else if (this.#isLater(next)) {
         // Its number was handed out before: the store lost events, and a read finds out which.
-        this.#knownLater = this.#waiting.at(-1)?.seq ?? 0;
+        this.#laterKnownSeq = this.#waiting.at(-1)?.seq ?? 0;
         this.#drop();
-        this.behind = true;
+        this.isBehind = true;
         return drained;
       } else if (isTerminal(next.event)) {
         // The log lost the event already handed out under that number, and has ended; a read finds out.
@@ -135,7 +135,7 @@ export class FollowCursor {
         return drained;
       }
     }
-    this.#forget(taken);
+    this.#forget(takenCount);
     return drained;
   }
 
@@ -147,22 +147,22 @@ export class FollowCursor {
    * never.
    */
   ended(terminal: InvocationEvent): InvocationEvent[] {
-    if (terminal.seq === this.last && this.last === this.#afterSeq) return [];
+    if (terminal.seq === this.lastSeq && this.lastSeq === this.#afterSeq) return [];
     // A larger number stays as it is: the events in between are gone.
-    return [this.#handOut({ ...terminal, seq: Math.max(terminal.seq, this.last + 1) })];
+    return [this.#handOut({ ...terminal, seq: Math.max(terminal.seq, this.lastSeq + 1) })];
   }
 
   /** True when the next event is in `#waiting`. */
   get #goesOn(): boolean {
-    return this.#waiting.find(({ seq }) => seq > this.last)?.seq === this.last + 1;
+    return this.#waiting.find(({ seq }) => seq > this.lastSeq)?.seq === this.lastSeq + 1;
   }
 
   /** Goes back to number `after`, behind which only events of `epoch` and later ones count. Returns the event that tells the reader. */
   #rewind(after: number, epoch: number): InvocationEvent {
-    this.last = after;
+    this.lastSeq = after;
     this.#epoch = epoch;
-    this.#known = this.#knownLater;
-    this.#knownLater = 0;
+    this.#knownSeq = this.#laterKnownSeq;
+    this.#laterKnownSeq = 0;
     this.#waiting = this.#waiting.filter((event) => event.epoch >= epoch);
     this.#waitingLength = this.#waiting.reduce((sum, { data }) => sum + data.length, 0);
     return { seq: after, epoch, event: 'gap', data: JSON.stringify({ after }) };
@@ -178,17 +178,17 @@ export class FollowCursor {
   }
 
   #handOut(event: InvocationEvent): InvocationEvent {
-    this.last = event.seq;
+    this.lastSeq = event.seq;
     this.#epoch = event.epoch;
-    if (isTerminal(event.event)) this.done = true;
+    if (isTerminal(event.event)) this.isDone = true;
     return event;
   }
 
   /** Forgets the first waiting events. */
   #forget(count: number): void {
     if (count === 0) return;
-    const gone = this.#waiting.splice(0, count);
-    this.#waitingLength = this.#waiting.length === 0 ? 0 : this.#waitingLength - lengthOf(gone);
+    const forgottenEvents = this.#waiting.splice(0, count);
+    this.#waitingLength = this.#waiting.length === 0 ? 0 : this.#waitingLength - lengthOf(forgottenEvents);
   }
 
   #drop(): void {

@@ -54,21 +54,21 @@ export interface FollowerSources {
  */
 export class Follower implements Feed<InvocationEvent> {
   readonly #sources: FollowerSources;
-  readonly #ready: () => void;
+  readonly #onReady: () => void;
   readonly #cursor: FollowCursor;
-  readonly #shown: ShownEvents;
-  readonly #changed = () => {
-    this.#turn ??= setImmediate(() => this.#endTurn());
+  readonly #shownEvents: ShownEvents;
+  readonly #onChange = () => {
+    this.#turnImmediate ??= setImmediate(() => this.#endTurn());
   };
   /** `beginning` until it listens: a log read before that could miss an event that is written between the two. */
   #state: 'new' | 'beginning' | 'following' | 'ended' = 'new';
   #failure: { readonly error: unknown } | null = null;
   /** Events that were read and that the reader has not taken. */
-  #read: InvocationEvent[] = [];
+  #readEvents: InvocationEvent[] = [];
   #isReading = false;
   /** True when the last `take` found no event. */
   #isAwaited = false;
-  #turn: NodeJS.Immediate | undefined;
+  #turnImmediate: NodeJS.Immediate | undefined;
   /** Ends a pause before the next read, or reads an idle log. */
   #timer: NodeJS.Timeout | undefined;
   #timerMs = 0;
@@ -80,9 +80,9 @@ export class Follower implements Feed<InvocationEvent> {
   /** @param ready see `OpenFeed` */
   constructor(id: string, after: Position, sources: FollowerSources, ready: () => void, waiting: WaitingEvents = {}) {
     this.#sources = sources;
-    this.#ready = ready;
+    this.#onReady = ready;
     this.#cursor = new FollowCursor(sources.isOwn ? null : after, waiting);
-    this.#shown = new ShownEvents(sources.live, id, this.#cursor, this.#changed, sources.isOwn);
+    this.#shownEvents = new ShownEvents(sources.live, id, this.#cursor, this.#onChange, sources.isOwn);
   }
 
   /** @throws StoreError `store-unavailable`, `invalid-argument`; see `EventLog.feed` */
@@ -93,10 +93,10 @@ export class Follower implements Feed<InvocationEvent> {
       void this.#begin();
       return [];
     }
-    const events = this.#read.length > 0 ? this.#read : this.#cursor.drain();
-    this.#read = [];
+    const events = this.#readEvents.length > 0 ? this.#readEvents : this.#cursor.drain();
+    this.#readEvents = [];
     this.#isAwaited = events.length === 0;
-    if (this.#cursor.done) this.close();
+    if (this.#cursor.isDone) this.close();
     if (events.length > 0) {
       // Do not restart the timer after an empty answer: a reader that asks often would postpone the idle read forever.
       if (!this.#isPaused) this.#timer?.refresh();
@@ -112,18 +112,18 @@ export class Follower implements Feed<InvocationEvent> {
   close(): void {
     this.#state = 'ended';
     clearTimeout(this.#timer);
-    clearImmediate(this.#turn);
-    [this.#timer, this.#turn] = [undefined, undefined];
+    clearImmediate(this.#turnImmediate);
+    [this.#timer, this.#turnImmediate] = [undefined, undefined];
     this.#stopListening();
     this.#stopListening = () => undefined;
-    this.#shown.leave();
+    this.#shownEvents.leave();
     this.#sources.closed?.();
   }
 
   async #begin(): Promise<void> {
-    const interrupted = () => {
+    const onInterruption = () => {
       this.#cursor.interrupted();
-      this.#changed();
+      this.#onChange();
     };
     try {
       await this.#sources.before?.();
@@ -131,12 +131,12 @@ export class Follower implements Feed<InvocationEvent> {
       const stop = await this.#sources.listen({
         message: (payload) => {
           const runtime = parseBegun(payload);
-          if (runtime === null) this.#cursor.live(parseLive(payload));
-          else this.#shown.begun(runtime, true);
-          this.#changed();
+          if (runtime === null) this.#cursor.addLive(parseLive(payload));
+          else this.#shownEvents.begun(runtime, true);
+          this.#onChange();
         },
-        lost: interrupted,
-        resumed: interrupted,
+        lost: onInterruption,
+        resumed: onInterruption,
       });
       if (this.#isOver()) {
         stop();
@@ -152,32 +152,33 @@ export class Follower implements Feed<InvocationEvent> {
 
   /** Tells the reader of everything that came in this turn of the event loop. */
   #endTurn(): void {
-    this.#turn = undefined;
+    this.#turnImmediate = undefined;
     this.#proceed();
-    if (this.#read.length > 0 || this.#cursor.hasWaiting || this.#state === 'ended') this.#ready();
+    if (this.#readEvents.length > 0 || this.#cursor.hasWaiting || this.#state === 'ended') this.#onReady();
   }
 
   /** Reads the log when only it can supply the next events and the reader waits for them; else waits. */
   #proceed(): void {
-    if (this.#state !== 'following' || this.#isReading || this.#isPaused || this.#read.length > 0) return;
-    if (this.#cursor.behind) {
+    if (this.#state !== 'following' || this.#isReading || this.#isPaused || this.#readEvents.length > 0) return;
+    if (this.#cursor.isBehind) {
       if (this.#isAwaited) void this.#readLog();
-    } else if (!this.#cursor.hasWaiting) this.#rest(this.#shown.isOutOfReach ? this.#unreachedMs : IDLE_READ_MS);
+    } else if (!this.#cursor.hasWaiting)
+      this.#startTimer(this.#shownEvents.isOutOfReach ? this.#unreachedMs : IDLE_READ_MS);
   }
 
   async #readLog(): Promise<void> {
     this.#isReading = true;
-    const [mark, changes] = [this.#cursor.beginRead(), this.#shown.runtimeChanges];
+    const [readMark, changes] = [this.#cursor.beginRead(), this.#shownEvents.runtimeChanges];
     try {
       const read = await this.#sources.read(this.#cursor.position, () => this.#isOver());
       this.#isReading = false;
       if (this.#isOver()) return;
-      if (changes === this.#shown.runtimeChanges) this.#shown.begun(read.runtime);
+      if (changes === this.#shownEvents.runtimeChanges) this.#shownEvents.begun(read.runtime);
       if (read.end) {
-        this.#read = this.#cursor.ended(read.end);
+        this.#readEvents = this.#cursor.ended(read.end);
         this.close();
-      } else this.#replay(mark, read);
-      this.#changed();
+      } else this.#replay(readMark, read);
+      this.#onChange();
     } catch (error) {
       this.#isReading = false;
       this.#fail(error);
@@ -185,17 +186,17 @@ export class Follower implements Feed<InvocationEvent> {
   }
 
   #replay(mark: number, read: LogRead): void {
-    this.#read = this.#cursor.replay(mark, read);
-    const isNew = this.#read.length > 0;
+    this.#readEvents = this.#cursor.replay(mark, read);
+    const isNew = this.#readEvents.length > 0;
     this.#earlyMs = isNew ? EARLY_READ_MS.first : Math.min(2 * this.#earlyMs, EARLY_READ_MS.most);
     this.#unreachedMs = isNew ? UNREACHED_READ_MS.first : Math.min(2 * this.#unreachedMs, UNREACHED_READ_MS.most);
     if (!this.#cursor.isEarly || !read.complete) return;
     this.#isPaused = true;
-    this.#rest(this.#earlyMs);
+    this.#startTimer(this.#earlyMs);
   }
 
   /** Starts the timer, unless it runs with this length. */
-  #rest(ms: number): void {
+  #startTimer(ms: number): void {
     if (this.#timer && this.#timerMs === ms) return;
     clearTimeout(this.#timer);
     this.#timerMs = ms;
@@ -212,7 +213,7 @@ export class Follower implements Feed<InvocationEvent> {
     if (this.#isOver()) return;
     this.#failure = { error };
     this.close();
-    this.#ready();
+    this.#onReady();
   }
 
   #isOver(): boolean {

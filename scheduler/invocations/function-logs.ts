@@ -76,50 +76,50 @@ export class FunctionLogs {
    *
    * @param names the functions; called again every few seconds to pick up new ones.
    * @param cursors start cursor by function; a function without one is read from its oldest kept line.
-   * @param waiting is told of the lines that wait for the reader; an error of its `read` ends the iteration.
+   * @param waitingLines is told of the lines that wait for the reader; an error of its `read` ends the iteration.
    */
   async *follow(
     tenant: string,
     names: () => Promise<readonly string[]>,
     cursors: Map<string, string>,
     signal: AbortSignal,
-    waiting?: WaitingLines,
+    waitingLines?: WaitingLines,
   ): AsyncGenerator<LogLine> {
     const wakeup = new Wakeup();
-    const changed = new Set<string>();
+    const changedNames = new Set<string>();
     const stops = new Map<string, () => void>();
-    let idle = 0;
+    let idleIndex = 0;
     try {
       while (!signal.aborted) {
         for (const name of await names()) {
           if (stops.has(name)) continue;
-          changed.add(name);
+          changedNames.add(name);
           const wake = () => {
-            changed.add(name);
+            changedNames.add(name);
             wakeup.set();
           };
           const channel = this.#store.keys.logsChannel(tenant, name);
           stops.set(name, await this.#channels.listen(channel, { message: wake, resumed: wake }));
         }
-        const until = performance.now() + IDLE_READ_MS;
-        const leftMs = () => Math.max(0, until - performance.now());
+        const idleReadAt = performance.now() + IDLE_READ_MS;
+        const leftMs = () => Math.max(0, idleReadAt - performance.now());
         do {
-          for (const name of changed) {
+          for (const name of changedNames) {
             // New lines may arrive faster than this loop reads them.
             if (signal.aborted) return;
-            changed.delete(name);
+            changedNames.delete(name);
             const lines = await this.oldest(tenant, name, { after: cursors.get(name), limit: READ_COUNT });
-            waiting?.read(lines);
-            if (lines.length === READ_COUNT) changed.add(name);
+            waitingLines?.read(lines);
+            if (lines.length === READ_COUNT) changedNames.add(name);
             for (const line of lines) {
               cursors.set(name, line.cursor);
               yield line;
-              waiting?.passed(line);
+              waitingLines?.passed(line);
             }
           }
-        } while (!signal.aborted && leftMs() > 0 && (changed.size > 0 || (await wakeup.wait(leftMs(), signal))));
-        for (const name of [...stops.keys()].slice(idle, idle + IDLE_READ_LOGS)) changed.add(name);
-        idle = idle + IDLE_READ_LOGS < stops.size ? idle + IDLE_READ_LOGS : 0;
+        } while (!signal.aborted && leftMs() > 0 && (changedNames.size > 0 || (await wakeup.wait(leftMs(), signal))));
+        for (const name of [...stops.keys()].slice(idleIndex, idleIndex + IDLE_READ_LOGS)) changedNames.add(name);
+        idleIndex = idleIndex + IDLE_READ_LOGS < stops.size ? idleIndex + IDLE_READ_LOGS : 0;
       }
     } finally {
       for (const stop of stops.values()) stop();

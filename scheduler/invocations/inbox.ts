@@ -125,27 +125,27 @@ export class Inbox {
     const wake = () => wakeup.set();
     const stop = await this.#channels.listen(this.#store.keys.inboxChannel(id), { message: wake, resumed: wake });
     try {
-      const handled = new Set<string>();
-      let last = NONE_HANDLED;
+      const handledTokens = new Set<string>();
+      let lastHandled = NONE_HANDLED;
       while (!detached.aborted) {
-        const taken = await this.#take(id, last, epoch, detached);
-        if (taken === null) return;
-        for (const entry of taken.messages) {
+        const batch = await this.#take(id, lastHandled, epoch, detached);
+        if (batch === null) return;
+        for (const entry of batch.messages) {
           if (detached.aborted) return;
           const token = entry.subarray(0, TOKEN_BYTES);
           const name = token.toString('latin1');
-          if (!handled.has(name)) await handler.message(decode(entry.subarray(TOKEN_BYTES)));
+          if (!handledTokens.has(name)) await handler.message(decode(entry.subarray(TOKEN_BYTES)));
           // A message that was on offer when the handler was detached has not been handled.
           if (detached.aborted) return;
-          remember(handled, name);
-          last = Buffer.from(token);
-          handler.handled?.(last);
+          remember(handledTokens, name);
+          lastHandled = Buffer.from(token);
+          handler.handled?.(lastHandled);
         }
-        if (taken.last) {
+        if (batch.last) {
           handler.closed();
           return;
         }
-        if (taken.messages.length === 0) await wakeup.wait(IDLE_TAKE_MS, detached);
+        if (batch.messages.length === 0) await wakeup.wait(IDLE_TAKE_MS, detached);
       }
     } finally {
       stop();
@@ -154,7 +154,7 @@ export class Inbox {
 
   async #take(
     id: string,
-    handled: Buffer,
+    lastHandled: Buffer,
     epoch: number | '',
     detached: AbortSignal,
   ): Promise<{ last: boolean; messages: Buffer[] } | null> {
@@ -164,14 +164,14 @@ export class Inbox {
         const reply = await this.#store.scriptBuffers(
           SCRIPTS.take,
           [keys.invocation(id), keys.inbox(id)],
-          [handled, TAKE_COUNT, epoch],
+          [lastHandled, TAKE_COUNT, epoch],
         );
         const [last, ...messages] = reply;
         return { last: Number(last) === 1, messages: messages.filter(Buffer.isBuffer) };
       } catch (error) {
         // A connection that its owner closed does not come back.
-        const closed = this.#store.redis.status === 'end';
-        if (closed || StoreError.from(error).code !== 'store-unavailable') throw error;
+        const isClosed = this.#store.redis.status === 'end';
+        if (isClosed || StoreError.from(error).code !== 'store-unavailable') throw error;
         await sleep(RETRY_MS, undefined, { signal: detached });
       }
     }

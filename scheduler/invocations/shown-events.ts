@@ -49,11 +49,11 @@ export class ShownEvents {
     const follower: LiveFollower = {
       attached: (logged) => {
         this.#isAttached = true;
-        this.#cursor.known(logged);
+        this.#cursor.noteKnown(logged);
         this.#changed();
       },
       events: (events) => {
-        this.#cursor.live(events);
+        this.#cursor.addLive(events);
         this.#changed();
       },
       lost: () => {
@@ -68,7 +68,7 @@ export class ShownEvents {
   }
 
   leave(): void {
-    this.#stop(this.#cursor.done);
+    this.#stop(this.#cursor.isDone);
     this.#stop = () => undefined;
     this.#runtime = '';
     this.#isAttached = false;

@@ -64,8 +64,8 @@ function debounceFields(
   { tenant, function: name }: Submission,
   { key, delayMs, maxMs }: NonNullable<Submission['debounce']>,
 ): string[] {
-  const held = ['debounceKey', keys.debounces(tenant), 'debounceField', `${name} ${key}`];
-  return [...held, 'debounceDelayMs', String(delayMs), 'debounceMaxMs', String(maxMs)];
+  const keyFields = ['debounceKey', keys.debounces(tenant), 'debounceField', `${name} ${key}`];
+  return [...keyFields, 'debounceDelayMs', String(delayMs), 'debounceMaxMs', String(maxMs)];
 }
 
 function webhookFields(keys: Keys, url: string | undefined): string[] {
@@ -85,8 +85,8 @@ function admissionFields(keys: Keys, submission: Submission): string[] {
     String(limits.memoryMb),
   );
   if (latency !== undefined) fields.push('latency', JSON.stringify(latency));
-  const [first] = models ?? [];
-  if (first !== undefined) fields.push('firstModel', first);
+  const [firstModel] = models ?? [];
+  if (firstModel !== undefined) fields.push('firstModel', firstModel);
   if (expectedPages !== undefined) fields.push('declaredPages', JSON.stringify(atMost(limits.pages, expectedPages)));
   return fields;
 }
@@ -97,9 +97,9 @@ export function versionFields(
   { tenant, function: name, version, functionOwner }: Submission | NewChild,
 ): string[] {
   const owner = functionOwner ?? tenant;
-  const deployed = functionOwner === undefined ? [] : ['functionKey', keys.function(owner, name)];
+  const functionFields = functionOwner === undefined ? [] : ['functionKey', keys.function(owner, name)];
   const conduct = ['conductKey', keys.conduct(owner, name, version)];
-  return [...deployed, 'unfinishedKey', keys.unfinished(owner, name, version), ...conduct];
+  return [...functionFields, 'unfinishedKey', keys.unfinished(owner, name, version), ...conduct];
 }
 
 /** Record fields with the keys of the function's log and of the tenant's file and usage counts; scripts read these keys from the record. */
@@ -113,7 +113,7 @@ export function placeFields(keys: Keys, tenant: string, name: string): string[] 
 
 /** Rounds declared pages up to whole pages, and bounds them by the most that the invocation may hold of a model. */
 function atMost(most: number, pages: NonNullable<Submission['expectedPages']>): number | Record<string, number> {
-  const bounded = (count: number) => Math.min(Math.ceil(count), most);
-  if (typeof pages === 'number') return bounded(pages);
-  return Object.fromEntries(Object.entries(pages).map(([model, count]) => [model, bounded(count)]));
+  const boundedCount = (count: number) => Math.min(Math.ceil(count), most);
+  if (typeof pages === 'number') return boundedCount(pages);
+  return Object.fromEntries(Object.entries(pages).map(([model, count]) => [model, boundedCount(count)]));
 }

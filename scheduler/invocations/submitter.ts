@@ -9,7 +9,7 @@ const MAX_KEPT_BYTES = 4096;
 interface Expected {
   isClaimed: boolean;
   /** Messages that came before the follower listens; null when some were lost. */
-  kept: Buffer[] | null;
+  keptMessages: Buffer[] | null;
   keptBytes: number;
 }
 
@@ -38,7 +38,7 @@ export class Submitter {
   expect(id: string): boolean {
     if (this.#state === 'closed') this.#open();
     if (this.#state !== 'open') return false;
-    this.#expected.set(id, { isClaimed: false, kept: [], keptBytes: 0 });
+    this.#expected.set(id, { isClaimed: false, keptMessages: [], keptBytes: 0 });
     const [oldest] = this.#expected.keys();
     if (this.#expected.size > MAX_EXPECTED && oldest !== undefined) this.#expected.delete(oldest);
     return true;
@@ -55,10 +55,10 @@ export class Submitter {
     if (!expected || expected.isClaimed) return null;
     expected.isClaimed = true;
     return (listener) => {
-      const kept = this.#expected.delete(id) ? expected.kept : null;
+      const keptMessages = this.#expected.delete(id) ? expected.keptMessages : null;
       this.#listeners.set(id, listener);
-      if (kept === null) listener.resumed();
-      else for (const payload of kept) listener.message(payload);
+      if (keptMessages === null) listener.resumed();
+      else for (const payload of keptMessages) listener.message(payload);
       return () => {
         this.#listeners.delete(id);
       };
@@ -67,14 +67,14 @@ export class Submitter {
 
   #open(): void {
     this.#state = 'opening';
-    const interrupted = () => {
-      for (const expected of this.#expected.values()) expected.kept = null;
+    const onInterruption = () => {
+      for (const expected of this.#expected.values()) expected.keptMessages = null;
       for (const listener of [...this.#listeners.values()]) listener.resumed();
     };
     const listening = this.#channels.listen(this.name, {
-      message: (payload) => this.#received(payload),
-      lost: interrupted,
-      resumed: interrupted,
+      message: (payload) => this.#deliver(payload),
+      lost: onInterruption,
+      resumed: onInterruption,
     });
     listening.then(
       () => {
@@ -86,7 +86,7 @@ export class Submitter {
     );
   }
 
-  #received(payload: Buffer): void {
+  #deliver(payload: Buffer): void {
     const end = payload.indexOf(0);
     const id = payload.toString('utf8', 0, end);
     const message = payload.subarray(end + 1);
@@ -96,9 +96,9 @@ export class Submitter {
       return;
     }
     const expected = this.#expected.get(id);
-    if (!expected?.kept) return;
+    if (!expected?.keptMessages) return;
     expected.keptBytes += payload.length;
-    if (expected.keptBytes > MAX_KEPT_BYTES) expected.kept = null;
-    else expected.kept.push(message);
+    if (expected.keptBytes > MAX_KEPT_BYTES) expected.keptMessages = null;
+    else expected.keptMessages.push(message);
   }
 }

@@ -15,24 +15,24 @@ export interface HeartbeatTimes {
  */
 export class Heartbeat {
   readonly #ask: () => void;
-  readonly #lost: (why: string) => void;
+  readonly #onLost: (why: string) => void;
   readonly #everyMs: number;
   readonly #silentIntervals: number;
   readonly #timer: NodeJS.Timeout;
   #isHeard = true;
-  #silent = 0;
+  #silentCount = 0;
   #allowedMs = 0;
 
   /**
    * @param ask asks the peer for a sign of life; called at once, and again after each interval
-   * @param lost called once, when the peer has been silent for too long
+   * @param onLost called once, when the peer has been silent for too long
    */
-  constructor(ask: () => void, lost: (why: string) => void, times: HeartbeatTimes = {}) {
+  constructor(ask: () => void, onLost: (why: string) => void, times: HeartbeatTimes = {}) {
     this.#ask = ask;
-    this.#lost = lost;
+    this.#onLost = onLost;
     this.#everyMs = times.everyMs ?? EVERY_MS;
     this.#silentIntervals = times.silentIntervals ?? SILENT_INTERVALS;
-    this.#timer = setInterval(() => this.#turn(), this.#everyMs).unref();
+    this.#timer = setInterval(() => this.#tick(), this.#everyMs).unref();
     ask();
   }
 
@@ -50,15 +50,15 @@ export class Heartbeat {
     clearInterval(this.#timer);
   }
 
-  #turn(): void {
-    this.#silent = this.#isHeard ? 0 : this.#silent + 1;
+  #tick(): void {
+    this.#silentCount = this.#isHeard ? 0 : this.#silentCount + 1;
     this.#isHeard = false;
-    const silentMs = this.#silent * this.#everyMs;
+    const silentMs = this.#silentCount * this.#everyMs;
     if (silentMs < Math.max(this.#allowedMs, this.#silentIntervals * this.#everyMs)) {
       this.#ask();
       return;
     }
     this.stop();
-    this.#lost(`it has been silent for ${silentMs} ms`);
+    this.#onLost(`it has been silent for ${silentMs} ms`);
   }
 }

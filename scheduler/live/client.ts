@@ -35,7 +35,7 @@ export class LiveClient implements LiveSource {
   readonly #submitter: string;
   readonly #options: LiveClientOptions;
   readonly #links = new Map<string, Link>();
-  readonly #local = new Map<string, LiveServer>();
+  readonly #localServers = new Map<string, LiveServer>();
 
   /**
    * @param addressOf finds the address at which a runtime shows events; null when it shows none
@@ -53,12 +53,12 @@ export class LiveClient implements LiveSource {
 
   /** Registers a runtime of this process. */
   serve(runtimeId: string, server: LiveServer): void {
-    this.#local.set(runtimeId, server);
+    this.#localServers.set(runtimeId, server);
   }
 
   follow(runtimeId: string, id: string, follower: LiveFollower, isOwn = false): Unfollow {
-    const local = this.#local.get(runtimeId);
-    if (local) return local.follow(id, follower);
+    const localServer = this.#localServers.get(runtimeId);
+    if (localServer) return localServer.follow(id, follower);
     let link = this.#links.get(runtimeId);
     if (!link) {
       link = new Link(() => this.#addressOf(runtimeId), this.#submitter, this.#options);
@@ -92,7 +92,7 @@ const MAX_EARLY = 1024;
 interface Followed {
   readonly followers: Set<LiveFollower>;
   /** Number up to which its events are in the log or have arrived; null before the first `attached`. */
-  told: number | null;
+  knownSeq: number | null;
   /** Epoch of the attempt that shows its events. */
   epoch: number;
   /** True when the runtime shows the events without being asked, until the attempt ends. */
@@ -111,19 +111,19 @@ class Link {
   /** True when the runtime is at a network address. */
   #isRemote = false;
   /** True once the runtime has acknowledged the submitter: it shows the events of its later attempts without being asked. */
-  #pushes = false;
+  #isPushing = false;
   /** Invocations whose events the runtime showed before they were followed. */
-  readonly #early = new Set<string>();
+  readonly #earlyIds = new Set<string>();
   readonly #followed = new Map<string, Followed>();
   #socket: Socket | null = null;
   /** True once both sides have agreed on a version. */
-  #connected = false;
+  #isConnected = false;
   #isRefused = false;
-  #connecting = false;
-  #closed = false;
-  #asks: string[] = [];
-  #idle: NodeJS.Timeout | undefined;
-  #retry: NodeJS.Timeout | undefined;
+  #isConnecting = false;
+  #isClosed = false;
+  #pendingAsks: string[] = [];
+  #idleTimer: NodeJS.Timeout | undefined;
+  #retryTimer: NodeJS.Timeout | undefined;
 
   constructor(addressOf: () => Promise<LiveAddress | null>, submitter: string, options: LiveClientOptions) {
     this.#addressOf = addressOf;
@@ -139,146 +139,146 @@ class Link {
   }
 
   readonly follow = (id: string, follower: LiveFollower, isOwn: boolean): Unfollow => {
-    clearTimeout(this.#idle);
-    const known = this.#followed.get(id);
-    if (known) {
-      known.followers.add(follower);
-      // Events up to `told` are in the log, or about to be.
-      if (known.told !== null) follower.attached(known.told, known.epoch);
+    clearTimeout(this.#idleTimer);
+    const existing = this.#followed.get(id);
+    if (existing) {
+      existing.followers.add(follower);
+      // Events up to `knownSeq` are in the log, or about to be.
+      if (existing.knownSeq !== null) follower.attached(existing.knownSeq, existing.epoch);
     } else {
-      const isPushed = isOwn && this.#pushes && !this.#early.delete(id);
-      this.#followed.set(id, { followers: new Set([follower]), told: null, epoch: 0, isPushed });
+      const isPushed = isOwn && this.#isPushing && !this.#earlyIds.delete(id);
+      this.#followed.set(id, { followers: new Set([follower]), knownSeq: null, epoch: 0, isPushed });
       if (!isPushed) this.#ask('follow', id);
     }
-    if (!this.#socket && !this.#connecting) void this.#connect();
+    if (!this.#socket && !this.#isConnecting) void this.#connect();
     return (isOver = false) => {
-      const left = this.#followed.get(id);
-      if (!left?.followers.delete(follower) || left.followers.size > 0) return;
+      const current = this.#followed.get(id);
+      if (!current?.followers.delete(follower) || current.followers.size > 0) return;
       this.#followed.delete(id);
-      if (!isOver || !left.isPushed) this.#ask('leave', id);
+      if (!isOver || !current.isPushed) this.#ask('leave', id);
     };
   };
 
-  closeWhenIdle(closed: () => void): void {
-    clearTimeout(this.#idle);
-    this.#idle = setTimeout(() => {
+  closeWhenIdle(onClosed: () => void): void {
+    clearTimeout(this.#idleTimer);
+    this.#idleTimer = setTimeout(() => {
       if (this.size > 0) return;
-      closed();
+      onClosed();
       this.close();
     }, IDLE_MS).unref();
   }
 
   close(): void {
-    this.#closed = true;
-    clearTimeout(this.#idle);
-    clearTimeout(this.#retry);
+    this.#isClosed = true;
+    clearTimeout(this.#idleTimer);
+    clearTimeout(this.#retryTimer);
     this.#socket?.destroy();
   }
 
   /** Batches the requests of one turn of the event loop into one write. */
-  #ask(what: 'follow' | 'leave', id: string): void {
-    if (!this.#connected) return;
-    this.#asks.push(what, id);
-    if (this.#asks.length === 2) setImmediate(() => this.#flush());
+  #ask(request: 'follow' | 'leave', id: string): void {
+    if (!this.#isConnected) return;
+    this.#pendingAsks.push(request, id);
+    if (this.#pendingAsks.length === 2) setImmediate(() => this.#flush());
   }
 
   #flush(): void {
-    const asks = this.#asks;
-    this.#asks = [];
-    if (!this.#connected) return;
+    const asks = this.#pendingAsks;
+    this.#pendingAsks = [];
+    if (!this.#isConnected) return;
     for (let i = 0; i < asks.length; i += 2 * MAX_ASKS)
       this.#socket?.write(encodeFrame(asks.slice(i, i + 2 * MAX_ASKS)));
   }
 
   async #connect(): Promise<void> {
-    this.#connecting = true;
-    const where = await this.#addressOf().catch(() => null);
-    this.#connecting = false;
-    if (this.#closed) return;
+    this.#isConnecting = true;
+    const liveAddress = await this.#addressOf().catch(() => null);
+    this.#isConnecting = false;
+    if (this.#isClosed) return;
     // Nothing is sent to another machine without certificates.
-    if (where === null || (where.machine !== undefined && !this.#security)) return this.#again();
+    if (liveAddress === null || (liveAddress.machine !== undefined && !this.#security)) return this.#retryLater();
     const reader = new FrameReader();
     const security =
-      where.machine === undefined ? undefined : this.#security && toMachine(this.#security, where.machine);
+      liveAddress.machine === undefined ? undefined : this.#security && toMachine(this.#security, liveAddress.machine);
     const { oldest, newest } = this.#versions;
-    const opened = () => {
+    const onOpened = () => {
       socket.write(encodeFrame(['versions', `${oldest} ${newest}`, 'submitter', this.#submitter]));
     };
     let socket: Socket;
     try {
-      socket = linkSocket('runtime', where.address, opened, security);
+      socket = linkSocket('runtime', liveAddress.address, onOpened, security);
     } catch {
       // `linkSocket` refuses a network address without a machine; no runtime of this version registers one.
-      return this.#again();
+      return this.#retryLater();
     }
     this.#socket = socket;
-    this.#isRemote = !('path' in socketAddress(where.address));
-    const late = setTimeout(() => this.#connected || socket.destroy(), HELLO_MS).unref();
+    this.#isRemote = !('path' in socketAddress(liveAddress.address));
+    const helloTimer = setTimeout(() => this.#isConnected || socket.destroy(), HELLO_MS).unref();
     socket.on('data', (chunk: Buffer) => {
       this.#heartbeat?.heard();
       try {
-        reader.push(chunk, (fields) => this.#received(fields));
+        reader.push(chunk, (fields) => this.#handleFields(fields));
       } catch {
         socket.destroy();
       }
     });
     socket.on('error', () => socket.destroy());
     socket.on('close', () => {
-      clearTimeout(late);
+      clearTimeout(helloTimer);
       if (this.#socket !== socket) return;
       this.#heartbeat?.stop();
       this.#heartbeat = undefined;
       this.#socket = null;
-      this.#connected = false;
-      this.#pushes = false;
-      this.#early.clear();
-      this.#asks = [];
+      this.#isConnected = false;
+      this.#isPushing = false;
+      this.#earlyIds.clear();
+      this.#pendingAsks = [];
       for (const followed of this.#followed.values()) {
-        followed.told = null;
+        followed.knownSeq = null;
         followed.isPushed = false;
         for (const follower of [...followed.followers]) follower.lost();
       }
-      if (!this.#closed) this.#again();
+      if (!this.#isClosed) this.#retryLater();
     });
   }
 
   /** Declines the events of an invocation that has no follower (yet): its reader has left, or has not heard of the attempt. */
   #decline(id: string): void {
     this.#ask('leave', id);
-    this.#early.add(id);
-    const [oldest] = this.#early;
-    if (this.#early.size > MAX_EARLY && oldest !== undefined) this.#early.delete(oldest);
+    this.#earlyIds.add(id);
+    const [oldest] = this.#earlyIds;
+    if (this.#earlyIds.size > MAX_EARLY && oldest !== undefined) this.#earlyIds.delete(oldest);
   }
 
-  #again(): void {
-    clearTimeout(this.#retry);
+  #retryLater(): void {
+    clearTimeout(this.#retryTimer);
     const pauseMs = this.#isRefused ? REFUSED_RETRY_MS : RETRY_MS;
     this.#isRefused = false;
-    this.#retry = setTimeout(() => {
-      if (!this.#closed && !this.#socket && !this.#connecting && this.size > 0) void this.#connect();
+    this.#retryTimer = setTimeout(() => {
+      if (!this.#isClosed && !this.#socket && !this.#isConnecting && this.size > 0) void this.#connect();
     }, pauseMs).unref();
   }
 
   /** Handles a message of the runtime about the connection itself. */
-  #told(number: number, what: string, text: string): void {
-    if (what === 'refused') this.#refused(text);
-    else if (what === 'version') this.#agreed(number);
-    else if (what === 'attached') {
+  #handleNotice(number: number, kind: string, text: string): void {
+    if (kind === 'refused') this.#refuse(text);
+    else if (kind === 'version') this.#agreeOn(number);
+    else if (kind === 'attached') {
       // The runtime answers `submitter` without an answer to `versions`: it states no version.
-      if (!this.#connected) this.#agreed(SILENT_VERSION);
-      this.#pushes = true;
+      if (!this.#isConnected) this.#agreeOn(SILENT_VERSION);
+      this.#isPushing = true;
     }
   }
 
-  #agreed(version: number): void {
-    if (this.#connected) return;
-    const theirs = { oldest: version, newest: version };
-    if (commonVersion(this.#versions, theirs) === null) {
+  #agreeOn(version: number): void {
+    if (this.#isConnected) return;
+    const runtimeVersions = { oldest: version, newest: version };
+    if (commonVersion(this.#versions, runtimeVersions) === null) {
       const gateway = { name: 'gateway', versions: this.#versions };
-      this.#refused(versionRefusal('protocol of live events', gateway, { name: 'runtime', versions: theirs }));
+      this.#refuse(versionRefusal('protocol of live events', gateway, { name: 'runtime', versions: runtimeVersions }));
       return;
     }
-    this.#connected = true;
+    this.#isConnected = true;
     if (this.#isRemote && version >= ALIVE_VERSION) this.#watch();
     for (const id of this.#followed.keys()) this.#ask('follow', id);
   }
@@ -293,17 +293,17 @@ class Link {
     );
   }
 
-  #refused(why: string): void {
+  #refuse(why: string): void {
     this.#isRefused = true;
     this.#onRefused?.(why);
     this.#socket?.destroy();
   }
 
-  #received(fields: readonly string[]): void {
+  #handleFields(fields: readonly string[]): void {
     for (let i = 0; i + 3 < fields.length; ) {
       const id = fields[i] ?? '';
       if (id === '') {
-        this.#told(Number(fields[i + 1]), fields[i + 2] ?? '', fields[i + 3] ?? '');
+        this.#handleNotice(Number(fields[i + 1]), fields[i + 2] ?? '', fields[i + 3] ?? '');
         i += 4;
         continue;
       }
@@ -316,9 +316,9 @@ class Link {
       }
       const end = endOfEvents(fields, i);
       // Before `attached`, events answer an earlier follow that has ended; skip them.
-      if (followed && followed.told !== null) {
+      if (followed && followed.knownSeq !== null) {
         const events = eventsOf(fields, i, end, followed.epoch);
-        followed.told = events.at(-1)?.seq ?? followed.told;
+        followed.knownSeq = events.at(-1)?.seq ?? followed.knownSeq;
         for (const follower of [...followed.followers]) follower.events(events);
       }
       i = end;
@@ -327,7 +327,7 @@ class Link {
 }
 
 function attach(followed: Followed, logged: number, epoch: number): void {
-  followed.told = logged;
+  followed.knownSeq = logged;
   followed.epoch = epoch;
   for (const follower of [...followed.followers]) follower.attached(logged, epoch);
 }

@@ -27,8 +27,8 @@ export class MachineNameTaken extends Error {
 
   constructor(machine: string, holder: Partial<MachineInfo>) {
     const { host, pid } = holder;
-    const which = host === undefined ? 'another machine' : `${host} (process ${pid})`;
-    super(`The machine name "${machine}" is taken by the supervisor of ${which}.`);
+    const holderText = host === undefined ? 'another machine' : `${host} (process ${pid})`;
+    super(`The machine name "${machine}" is taken by the supervisor of ${holderText}.`);
     this.holder = holder;
   }
 }
@@ -66,8 +66,10 @@ export class PlatformRestoring extends Error {
 export class RolesRefused extends Error {
   override readonly name = 'RolesRefused';
 
-  constructor(machine: string, wanted: readonly Role[], allowed: string) {
-    super(`The machine "${machine}" joined for the roles ${allowed}, and is set up for ${wanted.join(', ')}.`);
+  constructor(machine: string, wantedRoles: readonly Role[], allowedRoles: string) {
+    super(
+      `The machine "${machine}" joined for the roles ${allowedRoles}, and is set up for ${wantedRoles.join(', ')}.`,
+    );
   }
 }
 
@@ -87,7 +89,7 @@ export interface ClaimOptions {
    * Called once when this supervisor has lost the machine: an operator removed it, or another supervisor took its name or certificate after
    * this one's lease had run out.
    */
-  readonly onTaken: (taken: ClaimRefusal) => void;
+  readonly onTaken: (refusal: ClaimRefusal) => void;
   /**
    * Called when a renewal fails although Redis answers; again only for another reason, or after a renewal. Renewals go on: if none succeeds,
    * the lease runs out.
@@ -103,14 +105,14 @@ export class MachineLease {
   readonly #store: Store;
   readonly #name: string;
   readonly #life: string;
-  readonly #text: string;
+  readonly #description: string;
   readonly #leaseMs: number;
   readonly #certificate: string;
   readonly #roles: readonly Role[];
-  readonly #onTaken: (taken: ClaimRefusal) => void;
+  readonly #onTaken: (refusal: ClaimRefusal) => void;
   readonly #onError: ((error: StoreError) => void) | undefined;
   /** Message of the last reported failure since the last renewal. */
-  #reported = '';
+  #reportedMessage = '';
   #timer: NodeJS.Timeout | undefined;
   #isReleased = false;
 
@@ -118,7 +120,7 @@ export class MachineLease {
     this.#store = store;
     this.#name = machine.name;
     this.#life = randomUUID();
-    this.#text = JSON.stringify({ ...machine, life: this.#life, startedAt: store.clock() });
+    this.#description = JSON.stringify({ ...machine, life: this.#life, startedAt: store.clock() });
     this.#certificate = machine.certificate ?? '';
     this.#roles = machine.roles;
     this.#leaseMs = options.leaseMs ?? MACHINE_LEASE_MS;
@@ -138,11 +140,11 @@ export class MachineLease {
     const lease = new MachineLease(store, machine, options);
     let leftMs = Number.POSITIVE_INFINITY;
     for (;;) {
-      const held = await lease.#claim(options.force === true);
-      if (held === null) break;
+      const rivalClaim = await lease.#claim(options.force === true);
+      if (rivalClaim === null) break;
       // The rest of a lease grows only by a renewal.
-      if (held.leftMs > leftMs) throw new MachineNameTaken(machine.name, held.holder);
-      leftMs = held.leftMs;
+      if (rivalClaim.leftMs > leftMs) throw new MachineNameTaken(machine.name, rivalClaim.holder);
+      leftMs = rivalClaim.leftMs;
       await sleep(CLAIM_AGAIN_MS, undefined, options.signal && { signal: options.signal });
     }
     lease.#schedule();
@@ -168,11 +170,11 @@ export class MachineLease {
 
   async #renew(): Promise<void> {
     try {
-      const held = await this.#claim(false);
-      if (held !== null) this.#lost(new MachineNameTaken(this.#name, held.holder));
-      this.#reported = '';
+      const rivalClaim = await this.#claim(false);
+      if (rivalClaim !== null) this.#loseLease(new MachineNameTaken(this.#name, rivalClaim.holder));
+      this.#reportedMessage = '';
     } catch (error) {
-      if (isClaimRefusal(error)) this.#lost(error);
+      if (isClaimRefusal(error)) this.#loseLease(error);
       else this.#report(StoreError.from(error));
     }
     this.#schedule();
@@ -180,34 +182,34 @@ export class MachineLease {
 
   #report(error: StoreError): void {
     // While Redis is away, no other supervisor can claim the name, and the next renewal tries again.
-    if (this.#isReleased || error.code === 'store-unavailable' || error.message === this.#reported) return;
-    this.#reported = error.message;
+    if (this.#isReleased || error.code === 'store-unavailable' || error.message === this.#reportedMessage) return;
+    this.#reportedMessage = error.message;
     this.#onError?.(error);
   }
 
-  #lost(why: ClaimRefusal): void {
+  #loseLease(refusal: ClaimRefusal): void {
     if (this.#isReleased) return;
     this.#isReleased = true;
-    this.#onTaken(why);
+    this.#onTaken(refusal);
   }
 
   /** Claims or renews. When another supervisor has the name, returns its machine and the rest of its lease. */
   async #claim(force: boolean): Promise<{ readonly holder: Partial<MachineInfo>; readonly leftMs: number } | null> {
-    const isForced = force ? '1' : '0';
-    const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#text, isForced, this.#certificate];
+    const forceFlag = force ? '1' : '0';
+    const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#description, forceFlag, this.#certificate];
     args.push(JSON.stringify(this.#roles));
-    const held = await this.#store.script(CLAIM, this.#keys(), args);
-    if (held === null) return null;
-    if (held === 'removed') throw new MachineRemoved(this.#name);
-    if (typeof held === 'string') throw this.#refusal(held);
-    const [text, leftMs] = Array.isArray(held) ? held : [];
+    const reply = await this.#store.script(CLAIM, this.#keys(), args);
+    if (reply === null) return null;
+    if (reply === 'removed') throw new MachineRemoved(this.#name);
+    if (typeof reply === 'string') throw this.#refusal(reply);
+    const [text, leftMs] = Array.isArray(reply) ? reply : [];
     return { holder: readHolder(String(text)), leftMs: Number(leftMs) };
   }
 
   #refusal(reply: string): ClaimRefusal {
-    const [what, text] = [reply.slice(0, reply.indexOf(' ')), reply.slice(reply.indexOf(' ') + 1)];
-    if (what === 'restoring') return new PlatformRestoring(holderOf(text));
-    return what === 'roles' ? new RolesRefused(this.#name, this.#roles, text) : new CertificateTaken(this.#name, text);
+    const [kind, text] = [reply.slice(0, reply.indexOf(' ')), reply.slice(reply.indexOf(' ') + 1)];
+    if (kind === 'restoring') return new PlatformRestoring(holderOf(text));
+    return kind === 'roles' ? new RolesRefused(this.#name, this.#roles, text) : new CertificateTaken(this.#name, text);
   }
 
   #keys(): string[] {

@@ -28,8 +28,8 @@ export class Machines {
    */
   async remove(name: string): Promise<boolean> {
     const { keys } = this.#store;
-    const own = [...machineKeys(keys, name), keys.reply(randomUUID())];
-    return (await this.#store.script(REMOVE, own, [name, removalNotice(name)])) === 1;
+    const scriptKeys = [...machineKeys(keys, name), keys.reply(randomUUID())];
+    return (await this.#store.script(REMOVE, scriptKeys, [name, removalNotice(name)])) === 1;
   }
 
   /** The GPU hosts that processes of one machine can reach: its own, and those of other machines that have a network address. */
@@ -53,8 +53,8 @@ export async function listMachines(store: Store): Promise<MachineInfo[]> {
   const { keys } = store;
   const names = await store.call((redis) => redis.smembers(keys.machines));
   if (names.length === 0) return [];
-  const wanted = names.flatMap((name) => [keys.machine(name), keys.machineLease(name)]);
-  const values = await store.call((redis) => redis.mget(wanted));
+  const readKeys = names.flatMap((name) => [keys.machine(name), keys.machineLease(name)]);
+  const values = await store.call((redis) => redis.mget(readKeys));
   const machines = names.flatMap((_, i) => {
     const text = values[2 * i];
     if (typeof text !== 'string') return [];
@@ -62,8 +62,8 @@ export async function listMachines(store: Store): Promise<MachineInfo[]> {
     return [{ ...machine, alive: values[2 * i + 1] === machine.life }];
   });
   // A machine that has returned meanwhile adds its name again with its next renewal.
-  const forgotten = names.filter((_, i) => values[2 * i] === null);
-  if (forgotten.length > 0) await store.call((redis) => redis.srem(keys.machines, forgotten));
+  const forgottenNames = names.filter((_, i) => values[2 * i] === null);
+  if (forgottenNames.length > 0) await store.call((redis) => redis.srem(keys.machines, forgottenNames));
   return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
 

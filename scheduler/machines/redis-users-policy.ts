@@ -13,28 +13,28 @@ const rulesOf = (prefix: string): string[] => [
 
 /**
  * The `ACL` commands that bring the users of Redis in line with the machines that have joined. Pure.
- * @param listed lines of `ACL LIST`
- * @param wanted SHA-256 of the password, in hex, by user
+ * @param aclLines lines of `ACL LIST`
+ * @param wantedUsers SHA-256 of the password, in hex, by user
  * @param current users that have the rules of this release: another release may have made the others
  * @param prefix prefix of the platform's keys; users with another prefix stay as they are
  */
 export function userCommands(
-  listed: readonly string[],
-  wanted: ReadonlyMap<string, string>,
+  aclLines: readonly string[],
+  wantedUsers: ReadonlyMap<string, string>,
   current: ReadonlySet<string>,
   prefix: string,
 ): string[][] {
-  const known = new Map<string, string>();
-  for (const line of listed) {
+  const lineByUser = new Map<string, string>();
+  for (const line of aclLines) {
     const [, user = ''] = line.split(' ', 2);
-    if (user.startsWith(`${prefix}-machine-`)) known.set(user, line);
+    if (user.startsWith(`${prefix}-machine-`)) lineByUser.set(user, line);
   }
-  const gone = [...known.keys()].filter((user) => !wanted.has(user));
+  const removedUsers = [...lineByUser.keys()].filter((user) => !wantedUsers.has(user));
   const isKept = (user: string, hash: string) =>
-    current.has(user) && known.get(user)?.split(' ').includes(`#${hash}`) === true;
-  const made = [...wanted].filter(([user, hash]) => !isKept(user, hash));
+    current.has(user) && lineByUser.get(user)?.split(' ').includes(`#${hash}`) === true;
+  const changedUsers = [...wantedUsers].filter(([user, hash]) => !isKept(user, hash));
   return [
-    ...(gone.length > 0 ? [['DELUSER', ...gone]] : []),
-    ...made.map(([user, hash]) => ['SETUSER', user, 'reset', 'on', `#${hash}`, ...rulesOf(prefix)]),
+    ...(removedUsers.length > 0 ? [['DELUSER', ...removedUsers]] : []),
+    ...changedUsers.map(([user, hash]) => ['SETUSER', user, 'reset', 'on', `#${hash}`, ...rulesOf(prefix)]),
   ];
 }

@@ -56,8 +56,8 @@ interface Waiting {
 export class MessageQueues {
   readonly #store: Store;
   readonly #channels: Channels;
-  readonly #waiting = new Map<string, Waiting>();
-  readonly #closed = new AbortController();
+  readonly #waitersByKey = new Map<string, Waiting>();
+  readonly #closing = new AbortController();
   readonly #tenantBytes: number;
 
   /** @param tenantBytes maximum bytes in all queues of a tenant */
@@ -70,8 +70,8 @@ export class MessageQueues {
   /** Appends a message to a queue. @param by the attempt that pushes. @throws QuotaExceeded, StoreError `stale-attempt`, and others */
   async push(tenant: string, name: string, envelope: Envelope, by?: AttemptName): Promise<PushOutcome> {
     const { keys } = this.#store;
-    const own = [...this.#keys(tenant, name, randomUUID()), keys.invocation(by?.id ?? '')];
-    const reply = await this.#store.script(SCRIPTS.push, own, [
+    const scriptKeys = [...this.#keys(tenant, name, randomUUID()), keys.invocation(by?.id ?? '')];
+    const reply = await this.#store.script(SCRIPTS.push, scriptKeys, [
       ...[keys.messageQueueChannel(tenant, name), encodeEnvelope(envelope)],
       ...[MAX_QUEUE_MESSAGES, MAX_QUEUE_BYTES, QUEUE_MS, REPLY_MS, this.#tenantBytes, by?.epoch ?? ''],
       ...[this.#store.clock(), keys.account(tenant)],
@@ -95,41 +95,41 @@ export class MessageQueues {
     if (signal.aborted) return null;
     const key = this.#store.keys.messageQueue(tenant, name);
     // Pullers that already wait come first.
-    if (!this.#waiting.has(key)) {
-      const taken = await this.#take(tenant, name, by);
-      if (taken) {
+    if (!this.#waitersByKey.has(key)) {
+      const takenMessage = await this.#take(tenant, name, by);
+      if (takenMessage) {
         if (signal.aborted) {
-          this.#giveUp(tenant, name, taken.token);
+          this.#giveUp(tenant, name, takenMessage.token);
           return null;
         }
-        this.#keep(taken);
-        return taken.envelope;
+        this.#confirmDelivery(takenMessage);
+        return takenMessage.envelope;
       }
     }
     return this.#wait(tenant, name, signal, by);
   }
 
   close(): void {
-    this.#closed.abort();
-    for (const { wakeup } of this.#waiting.values()) wakeup.set();
+    this.#closing.abort();
+    for (const { wakeup } of this.#waitersByKey.values()) wakeup.set();
   }
 
   #wait(tenant: string, name: string, signal: AbortSignal, by?: AttemptName): Promise<Envelope | null> {
     if (signal.aborted) return Promise.resolve(null);
     const key = this.#store.keys.messageQueue(tenant, name);
-    let waiting = this.#waiting.get(key);
-    if (!waiting) {
-      waiting = { pullers: [], wakeup: new Wakeup() };
-      this.#waiting.set(key, waiting);
-      void this.#serve(tenant, name, key, waiting);
+    let waiters = this.#waitersByKey.get(key);
+    if (!waiters) {
+      waiters = { pullers: [], wakeup: new Wakeup() };
+      this.#waitersByKey.set(key, waiters);
+      void this.#serve(tenant, name, key, waiters);
     }
-    const { pullers, wakeup } = waiting;
+    const { pullers, wakeup } = waiters;
     const outcome = Promise.withResolvers<Envelope | null>();
     const puller: Puller = { ...outcome, by };
     const leave = () => {
-      const place = pullers.indexOf(puller);
-      if (place < 0) return;
-      pullers.splice(place, 1);
+      const index = pullers.indexOf(puller);
+      if (index < 0) return;
+      pullers.splice(index, 1);
       outcome.resolve(null);
       wakeup.set();
     };
@@ -147,17 +147,17 @@ export class MessageQueues {
         message: wake,
         resumed: wake,
       });
-      for (let first = pullers[0]; first && !this.#closed.signal.aborted; first = pullers[0]) {
-        const taken = await this.#takeFor(tenant, name, first, pullers);
-        if (taken === 'over') continue;
-        if (!taken) {
-          await wakeup.wait(IDLE_PULL_MS, this.#closed.signal);
-        } else if (pullers[0] === first) {
+      for (let firstPuller = pullers[0]; firstPuller && !this.#closing.signal.aborted; firstPuller = pullers[0]) {
+        const takenMessage = await this.#takeFor(tenant, name, firstPuller, pullers);
+        if (takenMessage === 'over') continue;
+        if (!takenMessage) {
+          await wakeup.wait(IDLE_PULL_MS, this.#closing.signal);
+        } else if (pullers[0] === firstPuller) {
           pullers.shift();
-          this.#keep(taken);
-          first.resolve(taken.envelope);
+          this.#confirmDelivery(takenMessage);
+          firstPuller.resolve(takenMessage.envelope);
         } else {
-          this.#giveUp(tenant, name, taken.token);
+          this.#giveUp(tenant, name, takenMessage.token);
         }
       }
       for (const { resolve } of pullers.splice(0)) resolve(null);
@@ -165,25 +165,25 @@ export class MessageQueues {
       for (const { reject } of pullers.splice(0)) reject(StoreError.from(error));
     } finally {
       stop?.();
-      this.#waiting.delete(key);
+      this.#waitersByKey.delete(key);
     }
   }
 
   /** Takes a message for a puller, also through an outage of Redis; `over` when its attempt has ended and the puller was rejected. */
   async #takeFor(tenant: string, name: string, puller: Puller, pullers: Puller[]): Promise<Taken | null | 'over'> {
-    while (!this.#closed.signal.aborted) {
+    while (!this.#closing.signal.aborted) {
       try {
         return await this.#take(tenant, name, puller.by);
       } catch (error) {
         if (error instanceof StoreError && error.code === 'stale-attempt') {
-          const place = pullers.indexOf(puller);
-          if (place >= 0) pullers.splice(place, 1);
+          const index = pullers.indexOf(puller);
+          if (index >= 0) pullers.splice(index, 1);
           puller.reject(error);
           return 'over';
         }
         // A connection that its owner closed does not reconnect.
-        const closed = this.#store.redis.status === 'end';
-        if (closed || StoreError.from(error).code !== 'store-unavailable') throw error;
+        const isClosed = this.#store.redis.status === 'end';
+        if (isClosed || StoreError.from(error).code !== 'store-unavailable') throw error;
         await sleep(RETRY_MS);
       }
     }
@@ -192,12 +192,12 @@ export class MessageQueues {
 
   async #take(tenant: string, name: string, by: AttemptName | undefined): Promise<Taken | null> {
     const token = randomUUID();
-    const own = [...this.#keys(tenant, name, token), this.#store.keys.invocation(by?.id ?? '')];
+    const scriptKeys = [...this.#keys(tenant, name, token), this.#store.keys.invocation(by?.id ?? '')];
     try {
       const args = [QUEUE_MS, TAKEN_MS, by?.epoch ?? '', this.#store.keys.account(tenant)];
-      const [found, message] = await this.#store.scriptBuffers(SCRIPTS.pull, own, args);
-      if (found === -1) throw staleAttempt();
-      if (found !== 1 || !Buffer.isBuffer(message)) return null;
+      const [replyCode, message] = await this.#store.scriptBuffers(SCRIPTS.pull, scriptKeys, args);
+      if (replyCode === -1) throw staleAttempt();
+      if (replyCode !== 1 || !Buffer.isBuffer(message)) return null;
       return { token, envelope: decodeEnvelope(message.subarray(NUMBER_BYTES)) };
     } catch (error) {
       // The script may have taken a message, or may still do so.
@@ -216,7 +216,7 @@ export class MessageQueues {
   }
 
   /** Deletes the copy of a delivered message: it can no longer be put back. */
-  #keep({ token }: Taken): void {
+  #confirmDelivery({ token }: Taken): void {
     // When this fails, the reply expires by itself.
     this.#store.call((redis) => redis.unlink(this.#store.keys.reply(token))).catch(() => undefined);
   }
@@ -224,9 +224,9 @@ export class MessageQueues {
   /** Puts back the message that a call may have taken; retries for as long as that is possible. */
   #giveUp(tenant: string, name: string, token: string): void {
     const { keys } = this.#store;
-    const until = performance.now() + TAKEN_MS;
+    const giveUpAt = performance.now() + TAKEN_MS;
     const attempts = async (): Promise<void> => {
-      while (this.#store.redis.status !== 'end' && performance.now() < until) {
+      while (this.#store.redis.status !== 'end' && performance.now() < giveUpAt) {
         try {
           await this.#store.script(SCRIPTS.putBack, this.#keys(tenant, name, token), [
             keys.messageQueueChannel(tenant, name),

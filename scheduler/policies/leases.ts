@@ -32,16 +32,16 @@ export interface Pinned {
 export function leaseToEnd<L extends Pinned>(leases: Iterable<L>): L | undefined {
   const byTenant = new Map<string, { pages: number; first: L }>();
   for (const lease of leases) {
-    const own = byTenant.get(lease.tenant);
-    if (!own) byTenant.set(lease.tenant, { pages: lease.pages, first: lease });
+    const tenantPins = byTenant.get(lease.tenant);
+    if (!tenantPins) byTenant.set(lease.tenant, { pages: lease.pages, first: lease });
     else {
-      own.pages += lease.pages;
-      if (lease.leftMs < own.first.leftMs) own.first = lease;
+      tenantPins.pages += lease.pages;
+      if (lease.leftMs < tenantPins.first.leftMs) tenantPins.first = lease;
     }
   }
-  let most: { readonly pages: number; readonly first: L } | undefined;
-  for (const own of byTenant.values()) if (!most || own.pages > most.pages) most = own;
-  return most?.first;
+  let largest: { readonly pages: number; readonly first: L } | undefined;
+  for (const tenantPins of byTenant.values()) if (!largest || tenantPins.pages > largest.pages) largest = tenantPins;
+  return largest?.first;
 }
 
 /** Pages under a name that may leave the device. */

@@ -26,9 +26,9 @@ export class Paces {
   readonly #clock: () => number;
   readonly #tenants = new Map<string, Tenant>();
   /** Number of tenants with work. */
-  #active = 0;
+  #activeTenants = 0;
   /** The last two tenants whose work ended, and when. Two suffice: at least one differs from the tenant that asks. */
-  readonly #left = new Map<string, number>();
+  readonly #recentlyLeft = new Map<string, number>();
 
   /**
    * @param perSecond units per second of one tenant
@@ -51,7 +51,7 @@ export class Paces {
       if (works === 0 && paidAt <= nowMs) this.#tenants.delete(other);
     const tenant = this.#tenants.get(name) ?? { works: 0, paidAt: nowMs };
     this.#tenants.set(name, tenant);
-    if (tenant.works++ === 0) this.#active++;
+    if (tenant.works++ === 0) this.#activeTenants++;
     return {
       pauseMs: () => (this.#hasNeighbours(name) ? Math.max(0, tenant.paidAt - BURST_MS - this.#clock()) : 0),
       spend: (units) => {
@@ -61,18 +61,18 @@ export class Paces {
       },
       [Symbol.dispose]: () => {
         if (--tenant.works > 0) return;
-        this.#active--;
-        this.#left.delete(name);
-        this.#left.set(name, this.#clock());
-        const [oldest] = this.#left.keys();
-        if (this.#left.size > 2 && oldest !== undefined) this.#left.delete(oldest);
+        this.#activeTenants--;
+        this.#recentlyLeft.delete(name);
+        this.#recentlyLeft.set(name, this.#clock());
+        const [oldest] = this.#recentlyLeft.keys();
+        if (this.#recentlyLeft.size > 2 && oldest !== undefined) this.#recentlyLeft.delete(oldest);
       },
     };
   }
 
   #hasNeighbours(name: string): boolean {
-    if (this.#active > 1) return true;
+    if (this.#activeTenants > 1) return true;
     const nowMs = this.#clock();
-    return [...this.#left].some(([other, leftAt]) => other !== name && nowMs - leftAt < NEIGHBOUR_MS);
+    return [...this.#recentlyLeft].some(([other, leftAt]) => other !== name && nowMs - leftAt < NEIGHBOUR_MS);
   }
 }

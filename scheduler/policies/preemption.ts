@@ -33,23 +33,23 @@ export function isProtectedFrom({ protectedSteps, overtook }: Preemptible, other
  * requester is chosen, so the oldest always advances. A family that returned a short while ago is chosen last, and only for the oldest family
  * and for those that it overtook.
  *
- * @param running other families that hold memory and may go on, in any order
+ * @param runningFamilies other families that hold memory and may go on, in any order
  * @param shortfall of the request while all of them stay; the choice changes it
  * @returns undefined when the families that may be chosen hold too little
  */
 export function choosePreempted<F extends Preemptible>(
   requester: Place,
-  running: readonly F[],
+  runningFamilies: readonly F[],
   shortfall: Shortfall<F>,
 ): readonly F[] | undefined {
-  const isOldest = !running.some((other) => isNewer(requester, other));
-  const inTurn = running
+  const isOldest = !runningFamilies.some((other) => isNewer(requester, other));
+  const candidates = runningFamilies
     .filter((other) => isNewer(other, requester) && (isOldest || !isProtectedFrom(other, requester)))
     .sort((a, b) => Number(a.protectedSteps > 0) - Number(b.protectedSteps > 0) || (isNewer(a, b) ? -1 : 1));
-  const gone = leaveInTurn(inTurn, shortfall);
+  const departed = leaveInTurn(candidates, shortfall);
   if (shortfall.missing > 0) return undefined;
   // A family whose pages are not needed stays.
-  return withoutSpared(gone, shortfall, () => shortfall.missing <= 0);
+  return withoutSpared(departed, shortfall, () => shortfall.missing <= 0);
 }
 
 export interface Return {

@@ -7,12 +7,12 @@ const LEFT_FREE = 1 / 2;
  * pool stays free. A single other tenant therefore always leaves a tenant its quarter. A tenant alone gets half.
  */
 export class Shares {
-  readonly #most: number;
-  readonly #held = new Map<string, number>();
+  readonly #poolSize: number;
+  readonly #heldByTenant = new Map<string, number>();
   #total = 0;
 
-  constructor(most: number) {
-    this.#most = most;
+  constructor(poolSize: number) {
+    this.#poolSize = poolSize;
   }
 
   /** The amount that all tenants hold. */
@@ -22,10 +22,10 @@ export class Shares {
 
   /** True when a tenant may take `amount` more. */
   fits(tenant: string, amount = 1): boolean {
-    const own = (this.#held.get(tenant) ?? 0) + amount;
+    const ownAmount = (this.#heldByTenant.get(tenant) ?? 0) + amount;
     const total = this.#total + amount;
-    if (total > this.#most) return false;
-    return own <= this.#most * OWN_SHARE || total <= this.#most * (1 - LEFT_FREE);
+    if (total > this.#poolSize) return false;
+    return ownAmount <= this.#poolSize * OWN_SHARE || total <= this.#poolSize * (1 - LEFT_FREE);
   }
 
   /** Gives a tenant `amount` more and returns true, or refuses. After true, the caller must call `leave`. */
@@ -37,14 +37,14 @@ export class Shares {
 
   /** Counts what a tenant has taken already, whether or not it fits. The caller must call `leave`. */
   add(tenant: string, amount: number): void {
-    this.#held.set(tenant, (this.#held.get(tenant) ?? 0) + amount);
+    this.#heldByTenant.set(tenant, (this.#heldByTenant.get(tenant) ?? 0) + amount);
     this.#total += amount;
   }
 
   leave(tenant: string, amount = 1): void {
-    const own = (this.#held.get(tenant) ?? 0) - amount;
-    if (own > 0) this.#held.set(tenant, own);
-    else this.#held.delete(tenant);
+    const ownAmount = (this.#heldByTenant.get(tenant) ?? 0) - amount;
+    if (ownAmount > 0) this.#heldByTenant.set(tenant, ownAmount);
+    else this.#heldByTenant.delete(tenant);
     this.#total -= amount;
   }
 }
@@ -53,31 +53,31 @@ export class Shares {
 export class Taken {
   readonly #shares: Shares;
   readonly #tenant: string;
-  readonly #least: number;
-  #held = 0;
-  #closed = false;
+  readonly #guaranteedAmount: number;
+  #heldAmount = 0;
+  #isClosed = false;
 
-  /** @param least amount that always fits, whatever the tenant's other inferlets take */
-  constructor(shares: Shares, tenant: string, least = 0) {
+  /** @param guaranteedAmount amount that always fits, whatever the tenant's other inferlets take */
+  constructor(shares: Shares, tenant: string, guaranteedAmount = 0) {
     this.#shares = shares;
     this.#tenant = tenant;
-    this.#least = least;
+    this.#guaranteedAmount = guaranteedAmount;
   }
 
   fits(amount: number): boolean {
-    return this.#held + amount <= this.#least || this.#shares.fits(this.#tenant, amount);
+    return this.#heldAmount + amount <= this.#guaranteedAmount || this.#shares.fits(this.#tenant, amount);
   }
 
   /** Counts an amount, whether or not it fits; a negative amount returns to the pool. Does nothing after `close`. */
   add(amount: number): void {
-    if (this.#closed || amount === 0) return;
-    this.#held += amount;
+    if (this.#isClosed || amount === 0) return;
+    this.#heldAmount += amount;
     if (amount > 0) this.#shares.add(this.#tenant, amount);
     else this.#shares.leave(this.#tenant, -amount);
   }
 
   close(): void {
-    this.add(-this.#held);
-    this.#closed = true;
+    this.add(-this.#heldAmount);
+    this.#isClosed = true;
   }
 }

@@ -45,13 +45,16 @@ export function chooseVictims<H extends Place>(
   shortfall: Shortfall<H>,
 ): MemoryDecision<H> {
   const newestFirst = others.filter((other) => isNewer(other, requester)).sort((a, b) => (isNewer(a, b) ? -1 : 1));
-  const needed = leaveInTurn(newestFirst, shortfall);
+  const departed = leaveInTurn(newestFirst, shortfall);
   if (shortfall.missing > 0) {
     for (const other of others) if (!isNewer(other, requester)) shortfall.leave(other);
     return { kind: shortfall.missing > 0 ? 'refuse' : 'requester' };
   }
-  const left = shortfall.missing;
-  return { kind: 'terminate', victims: withoutSpared(needed, shortfall, () => shortfall.missing === left) };
+  const remainingShortfall = shortfall.missing;
+  return {
+    kind: 'terminate',
+    victims: withoutSpared(departed, shortfall, () => shortfall.missing === remainingShortfall),
+  };
 }
 
 /** Lets holders leave one after another until the request fits. @returns those that left */
@@ -66,13 +69,17 @@ export function leaveInTurn<H>(inTurn: readonly H[], shortfall: Shortfall<H>): r
  *
  * @returns those that must leave, in their order
  */
-export function withoutSpared<H>(needed: readonly H[], shortfall: Shortfall<H>, isEnough: () => boolean): readonly H[] {
-  const gone: H[] = [];
-  for (const one of needed.toReversed()) {
-    shortfall.stay(one);
+export function withoutSpared<H>(
+  departed: readonly H[],
+  shortfall: Shortfall<H>,
+  isEnough: () => boolean,
+): readonly H[] {
+  const victims: H[] = [];
+  for (const departedHolder of departed.toReversed()) {
+    shortfall.stay(departedHolder);
     if (isEnough()) continue;
-    shortfall.leave(one);
-    gone.push(one);
+    shortfall.leave(departedHolder);
+    victims.push(departedHolder);
   }
-  return gone.reverse();
+  return victims.reverse();
 }

@@ -29,17 +29,17 @@ export class Quarantine {
   /**
    * Records that a sandbox was lost while this invocation computed in it.
    *
-   * @param alone true when nothing else ran in that sandbox.
+   * @param isAlone true when nothing else ran in that sandbox.
    * @returns the version's standing; `clear` when the invocation does not exist (any more).
    */
-  async noteLoss(id: string, alone: boolean): Promise<Standing> {
+  async noteLoss(id: string, isAlone: boolean): Promise<Standing> {
     const record = this.#store.keys.invocation(id);
     const [key, tenant, name, version] = await this.#store.call((redis) =>
       redis.hmget(record, 'conductKey', 'tenant', 'function', 'version'),
     );
     if (key == null || tenant == null) return 'clear';
     const now = this.#store.clock();
-    const [before, after] = await this.#change(key, tenant, now, (known) => afterLoss(known, alone, now));
+    const [before, after] = await this.#change(key, tenant, now, (known) => afterLoss(known, isAlone, now));
     const standing = standingOf(after, now);
     if (standing === 'quarantined' && standingOf(before, now) !== 'quarantined') {
       const details = { invocation: id, losses: after?.strikes.map((at) => new Date(at).toISOString()) };
@@ -59,20 +59,21 @@ export class Quarantine {
   /** Lifts the quarantine of these versions and deletes their conduct. Returns those that were quarantined. */
   async lift<V extends Version>(versions: readonly V[]): Promise<V[]> {
     const now = this.#store.clock();
-    const lifted: V[] = [];
+    const liftedVersions: V[] = [];
     for (const version of versions) {
-      const lift = (known: Conduct | null) => (standingOf(known, now) === 'quarantined' ? null : known);
+      const lift = (storedConduct: Conduct | null) =>
+        standingOf(storedConduct, now) === 'quarantined' ? null : storedConduct;
       const [before] = await this.#change(this.#key(version), version.tenant, now, lift);
-      if (standingOf(before, now) === 'quarantined') lifted.push(version);
+      if (standingOf(before, now) === 'quarantined') liftedVersions.push(version);
     }
-    return lifted;
+    return liftedVersions;
   }
 
   async #change(
     key: string,
     tenant: string,
     now: number,
-    change: (known: Conduct | null) => Conduct | null,
+    change: (storedConduct: Conduct | null) => Conduct | null,
   ): Promise<[before: Conduct | null, after: Conduct | null]> {
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       const text = await this.#store.call((redis) => redis.hget(key, tenant));

@@ -67,13 +67,13 @@ export class QuotaExceeded extends StoreError {
   readonly counted: readonly QuotaUse[];
 
   constructor(use: QuotaUse, now: number, counted: readonly QuotaUse[] = []) {
-    const whose = use.function === null ? '' : ` of the function ${use.function}`;
-    const what = KEPT[use.quota];
-    const said =
-      what === undefined
-        ? `The quota ${use.quota}${whose} is used up: ${shown(use.used)} of ${use.limit}.`
-        : `The quota ${use.quota} has no room for this: ${use.used} of ${use.limit} bytes are used by ${what}`;
-    super('quota-exceeded', said);
+    const functionText = use.function === null ? '' : ` of the function ${use.function}`;
+    const keptContent = KEPT[use.quota];
+    const message =
+      keptContent === undefined
+        ? `The quota ${use.quota}${functionText} is used up: ${roundedText(use.used)} of ${use.limit}.`
+        : `The quota ${use.quota} has no room for this: ${use.used} of ${use.limit} bytes are used by ${keptContent}`;
+    super('quota-exceeded', message);
     this.use = use;
     this.counted = counted;
     this.retryAfterMs =
@@ -96,7 +96,7 @@ export class QuotaExceeded extends StoreError {
   }
 }
 
-function shown(used: number): string {
+function roundedText(used: number): string {
   return String(Math.round(used * 1000) / 1000);
 }
 

@@ -72,20 +72,20 @@ export class Quotas {
   /** Replaces the default limits of all tenants. */
   async setDefaults(defaults: DefaultLimits): Promise<void> {
     const entries = Object.entries(defaults).filter(([quota, limit]) => isQuotaName(quota) && limit !== undefined);
-    const counted = entries.some(([quota]) => countedPart(quota as QuotaName) !== null);
-    const args = [...entries.flat(), ...(counted ? [COUNTED_MARK, 1] : [])];
+    const hasCounted = entries.some(([quota]) => countedPart(quota as QuotaName) !== null);
+    const args = [...entries.flat(), ...(hasCounted ? [COUNTED_MARK, 1] : [])];
     await this.#store.script(SCRIPTS.setDefaults, [this.#settingsKey(EVERY_TENANT)], args);
   }
 
   /** The limit that binds a tenant (or one of its functions) now; null when none does. */
   async limit(tenant: string, quota: QuotaName, fn: string | null = null): Promise<number | null> {
-    const [setting, usual] = await this.#store.call((redis) =>
+    const [setting, defaultLimit] = await this.#store.call((redis) =>
       Promise.all([
         redis.hget(this.#settingsKey(tenant), settingField(quota, fn)),
         redis.hget(this.#settingsKey(EVERY_TENANT), quota),
       ]),
     );
-    const defaults: DefaultLimits = usual === null ? {} : { [quota]: Number(usual) };
+    const defaults: DefaultLimits = defaultLimit === null ? {} : { [quota]: Number(defaultLimit) };
     return resolve(quota, fn, parseSetting(setting), defaults, this.#store.clock())?.limit ?? null;
   }
 
@@ -101,30 +101,32 @@ export class Quotas {
 
   async #states(
     tenant: string,
-    chosen: (settings: Readonly<Record<string, string>>) => readonly string[],
+    chooseFunctions: (settings: Readonly<Record<string, string>>) => readonly string[],
   ): Promise<QuotaState[]> {
     const now = this.#store.clock();
-    const [settings, usual, notes] = await this.#store.call((redis) =>
+    const [settings, defaultFields, notes] = await this.#store.call((redis) =>
       Promise.all([
         redis.hgetall(this.#settingsKey(tenant)),
         redis.hgetall(this.#settingsKey(EVERY_TENANT)),
         redis.hgetall(this.#notesKey(tenant)),
       ]),
     );
-    const functions = chosen(settings);
-    const limits = resolveAll(settings, defaultsOf(usual), functions, now);
+    const functions = chooseFunctions(settings);
+    const limits = resolveAll(settings, defaultsOf(defaultFields), functions, now);
     const holders = [null, ...functions];
-    const used = new Map(
-      await Promise.all(holders.map(async (fn) => [fn, await this.#used(tenant, fn, now)] as const)),
+    const usedByFunction = new Map(
+      await Promise.all(holders.map(async (fn) => [fn, await this.#readUse(tenant, fn, now)] as const)),
     );
-    const running = limits.find(({ quota, function: of }) => quota === 'concurrent-invocations' && of === null);
+    const concurrencyLimit = limits.find(
+      ({ quota, function: of }) => quota === 'concurrent-invocations' && of === null,
+    );
     return limits.map((limit) => {
-      const { quota, function: of, source, until } = limit;
-      const found = used.get(of);
-      const note = parseNote(notes[settingField(quota, of)]);
+      const { quota, function: fn, source, until } = limit;
+      const functionUse = usedByFunction.get(fn);
+      const note = parseNote(notes[settingField(quota, fn)]);
       return {
-        ...{ quota, function: of, limit: limit.limit, resetsAt: resetOf(quota, now), source },
-        used: found === undefined ? 0 : usedOf(limit, found, running?.limit ?? null),
+        ...{ quota, function: fn, limit: limit.limit, resetsAt: resetOf(quota, now), source },
+        used: functionUse === undefined ? 0 : usedOf(limit, functionUse, concurrencyLimit?.limit ?? null),
         override: until === null ? null : { ...note, until },
       };
     });
@@ -159,20 +161,20 @@ export class Quotas {
   async repairAccounts(intervalMs = ACCOUNT_REPAIR_INTERVAL_MS): Promise<number | null> {
     const { keys, clock } = this.#store;
     const args = [keys.prefix, clock(), intervalMs];
-    const corrected = await this.#store.script(SCRIPTS.repairAccounts, [keys.accountRepairs, keys.tenants], args);
-    return corrected === -1 ? null : Number(corrected);
+    const correctedCount = await this.#store.script(SCRIPTS.repairAccounts, [keys.accountRepairs, keys.tenants], args);
+    return correctedCount === -1 ? null : Number(correctedCount);
   }
 
   /** Corrects the accounts of all tenants of a platform that has just been restored. */
   async repairRestored(): Promise<void> {
-    const rounds = async () =>
+    const readRound = async () =>
       Number(await this.#store.call((redis) => redis.hget(this.#store.keys.accountRepairs, 'round')));
-    const before = await rounds();
+    const roundBefore = await readRound();
     do await this.repairAccounts(0);
-    while ((await rounds()) === before);
+    while ((await readRound()) === roundBefore);
   }
 
-  async #used(tenant: string, fn: string | null, now: number): Promise<Used> {
+  async #readUse(tenant: string, fn: string | null, now: number): Promise<Used> {
     const [windows, held] = await Promise.all([this.#windows(tenant, fn, now), this.#holdings(tenant, fn, now)]);
     return { windows, held };
   }
@@ -182,8 +184,8 @@ export class Quotas {
     const windows = QUOTA_WINDOWS.flatMap((window) => [window, spanNumber(window, now)]);
     const args = [account, fn ?? WHOLE, ...windows];
     const reply = await this.#store.script(SCRIPTS.counts, [`${account}:usage:latest`], args);
-    const found = Array.isArray(reply) ? reply : [];
-    return QUOTA_WINDOWS.map((_, i) => toCounts(found[i]?.[1] ?? []));
+    const countsByWindow = Array.isArray(reply) ? reply : [];
+    return QUOTA_WINDOWS.map((_, i) => toCounts(countsByWindow[i]?.[1] ?? []));
   }
 
   async #holdings(tenant: string, fn: string | null, now: number): Promise<Used['held']> {
@@ -201,16 +203,16 @@ export class Quotas {
     const [open = 0, openOne = 0, waiting = 0, bytes = 0, pages = 0, redisBytes = 0, diskBytes = 0, latency = 0] =
       numbers;
     // Waiting invocations, pages and bytes are counted for the tenant only, not for a function.
-    const whole = fn === null ? 1 : 0;
+    const tenantFactor = fn === null ? 1 : 0;
     return {
       'concurrent-invocations': fn === null ? Math.max(0, open - waiting) : openOne,
-      'waiting-invocations': waiting * whole,
-      'latency-invocations': latency * whole,
-      schedules: schedules * whole,
-      'kv-pages': pages * whole,
-      'storage-bytes': bytes * whole,
-      'redis-bytes': redisBytes * whole,
-      'disk-bytes': diskBytes * whole,
+      'waiting-invocations': waiting * tenantFactor,
+      'latency-invocations': latency * tenantFactor,
+      schedules: schedules * tenantFactor,
+      'kv-pages': pages * tenantFactor,
+      'storage-bytes': bytes * tenantFactor,
+      'redis-bytes': redisBytes * tenantFactor,
+      'disk-bytes': diskBytes * tenantFactor,
     };
   }
 
@@ -230,10 +232,10 @@ function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: n
     const window = windows[QUOTA_WINDOWS.indexOf(part.window)];
     return window === undefined ? 0 : countedUse(part.counted, window);
   }
-  const holds = held[quota as Held];
+  const heldAmount = held[quota as Held];
   // A tenant's invocations beyond its concurrency limit wait, in the queue or on their way to a runtime.
-  if (quota !== 'waiting-invocations' || concurrent === null) return holds;
-  return Math.max(0, held['concurrent-invocations'] + holds - concurrent);
+  if (quota !== 'waiting-invocations' || concurrent === null) return heldAmount;
+  return Math.max(0, held['concurrent-invocations'] + heldAmount - concurrent);
 }
 
 function defaultsOf(fields: Readonly<Record<string, string>>): DefaultLimits {

@@ -24,12 +24,12 @@ export class RuntimeLease {
   #description: string;
   /** Length of the lease without renewal. */
   readonly lengthMs: number;
-  readonly #lost = new Set<() => void>();
+  readonly #lostListeners = new Set<() => void>();
   /** Number of deaths of which the listeners have learned: calls that were under way at one death all report it. */
   #deaths = 0;
   #timer: NodeJS.Timeout | undefined;
   #load: () => RuntimeLoad = () => ({ running: 0 });
-  #released = false;
+  #isReleased = false;
   /** Revision of the description, and the last one that has reached Redis. */
   #revision = 0;
   #storedRevision = 0;
@@ -44,7 +44,7 @@ export class RuntimeLease {
 
   readonly #onError: ((error: StoreError) => void) | undefined;
   /** The last error that was reported; empty after a renewal that succeeded. */
-  #reported = '';
+  #reportedMessage = '';
 
   /** @param onError receives errors of renewals, except that Redis cannot be reached */
   constructor(
@@ -68,8 +68,8 @@ export class RuntimeLease {
   }
 
   /** Adds to the runtime's description, such as its models once the GPU hosts have answered. Admission uses it at once. */
-  async describe(more: Omit<Partial<RuntimeDescription>, 'name'>): Promise<void> {
-    this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
+  async describe(changes: Omit<Partial<RuntimeDescription>, 'name'>): Promise<void> {
+    this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...changes });
     this.#revision += 1;
     await this.#update();
   }
@@ -89,20 +89,20 @@ export class RuntimeLease {
    * once, so the listener must stop them before it returns.
    */
   onLost(listener: () => void): () => void {
-    this.#lost.add(listener);
-    return () => this.#lost.delete(listener);
+    this.#lostListeners.add(listener);
+    return () => this.#lostListeners.delete(listener);
   }
 
   /** Releases the lease. Jobs that the runtime still holds become orphans, so drain first. */
   async release(): Promise<void> {
-    this.#released = true;
+    this.#isReleased = true;
     this.#store.redis.off('ready', this.#storeAgain);
     clearTimeout(this.#timer);
     await unregister(this.#store, this.id);
   }
 
   #schedule(): void {
-    if (this.#released) return;
+    if (this.#isReleased) return;
     this.#timer = setTimeout(() => {
       this.#renew().finally(() => this.#schedule());
     }, this.lengthMs / RENEWALS_PER_LEASE);
@@ -114,13 +114,13 @@ export class RuntimeLease {
       const isRegistered = await this.#prolong(JSON.stringify(this.#load()));
       this.#answeredAt = performance.now();
       if (!isRegistered) await this.#rejoin(deaths);
-      else if (!this.#released && this.#storedRevision < this.#revision) await this.#update();
-      this.#reported = '';
+      else if (!this.#isReleased && this.#storedRevision < this.#revision) await this.#update();
+      this.#reportedMessage = '';
     } catch (cause) {
       // The next renewal tries again. While Redis is away, no reaper can declare this runtime dead.
       const error = StoreError.from(cause);
-      if (error.code === 'store-unavailable' || error.message === this.#reported) return;
-      this.#reported = error.message;
+      if (error.code === 'store-unavailable' || error.message === this.#reportedMessage) return;
+      this.#reportedMessage = error.message;
       this.#onError?.(error);
     }
   }
@@ -128,15 +128,15 @@ export class RuntimeLease {
   /** Renews the lease, which may have run out; false when the runtime is not registered any more. */
   async #prolong(load: string): Promise<boolean> {
     const { keys } = this.#store;
-    const alive = keys.alive(this.id);
+    const aliveKey = keys.alive(this.id);
     try {
       // While the lease holds, the runtime is registered: the script that removes it ends the lease. These commands take a third of the time of
       // the script. The first one writes less to the append-only file.
       if (load === this.#storedLoad) {
-        if (await this.#store.call((redis) => redis.pexpire(alive, this.lengthMs))) return true;
+        if (await this.#store.call((redis) => redis.pexpire(aliveKey, this.lengthMs))) return true;
       } else {
         this.#storedLoad = undefined;
-        if (await this.#store.call((redis) => redis.set(alive, load, 'PX', this.lengthMs, 'XX'))) {
+        if (await this.#store.call((redis) => redis.set(aliveKey, load, 'PX', this.lengthMs, 'XX'))) {
           this.#storedLoad = load;
           return true;
         }
@@ -146,7 +146,7 @@ export class RuntimeLease {
     }
     // Counts of the capacity leave out a runtime whose lease has run out: only a registration adds it again.
     this.#storeAgain();
-    return (await this.#store.script(RENEW, [keys.runtimes, alive], [this.id, this.lengthMs, load])) === 1;
+    return (await this.#store.script(RENEW, [keys.runtimes, aliveKey], [this.id, this.lengthMs, load])) === 1;
   }
 
   async #update(): Promise<void> {
@@ -156,19 +156,19 @@ export class RuntimeLease {
 
   /** @param deaths their number before the call that found this runtime not registered */
   async #rejoin(deaths: number): Promise<void> {
-    if (this.#released) return;
+    if (this.#isReleased) return;
     if (deaths < this.#deaths) return this.#update();
     this.#deaths += 1;
-    for (const listener of [...this.#lost]) listener();
+    for (const listener of [...this.#lostListeners]) listener();
     await this.#register('new');
   }
 
   /** False for an update of a runtime that is not registered any more. */
-  async #register(as: 'new' | 'update'): Promise<boolean> {
+  async #register(mode: 'new' | 'update'): Promise<boolean> {
     const { keys, clock } = this.#store;
     const revision = this.#revision;
-    const own = [this.id, this.lengthMs, JSON.stringify(this.#load()), this.#description];
-    const args = [...own, keys.prefix, clock(), as];
+    const runtimeArgs = [this.id, this.lengthMs, JSON.stringify(this.#load()), this.#description];
+    const args = [...runtimeArgs, keys.prefix, clock(), mode];
     try {
       const reply = await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
       if (reply !== 1) return false;
@@ -189,9 +189,9 @@ export class RuntimeLease {
  */
 export async function unregister(store: Store, runtimeId: string, onlyDead = false): Promise<HeldJob[] | null> {
   const { keys, clock } = store;
-  const own = [keys.runtimes, keys.alive(runtimeId), keys.cancels(runtimeId), keys.reply(randomUUID())];
+  const baseKeys = [keys.runtimes, keys.alive(runtimeId), keys.cancels(runtimeId), keys.reply(randomUUID())];
   const args = [runtimeId, keys.prefix, clock(), onlyDead ? 1 : 0, `${keys.jobs}:`];
-  const reply = await store.script(UNREGISTER, [...own, keys.held(runtimeId)], args);
+  const reply = await store.script(UNREGISTER, [...baseKeys, keys.held(runtimeId)], args);
   if (!Array.isArray(reply)) return null;
   return Array.from({ length: reply.length / 2 }, (_, i) => ({
     id: String(reply[2 * i]),

@@ -60,15 +60,15 @@ export class Reaper {
   readonly #options: ReaperOptions;
   readonly #leaseMs: number;
   #timer: NodeJS.Timeout | undefined;
-  #beat: NodeJS.Timeout | undefined;
+  #beatTimer: NodeJS.Timeout | undefined;
   #beatAt = 0;
   /** Time from which every living runtime has been able to renew its lease. */
   #reachableSince = 0;
   #searchedAt = 0;
   /** Living runtimes: the reapers of dead ones take no turns. */
-  #living = 0;
-  #running: Promise<void> | undefined;
-  #stopped = true;
+  #livingCount = 0;
+  #currentRound: Promise<void> | undefined;
+  #isStopped = true;
   readonly #onReady = () => {
     this.#reachableSince = performance.now();
   };
@@ -79,29 +79,29 @@ export class Reaper {
   }
 
   start(): void {
-    if (!this.#stopped) return;
-    this.#stopped = false;
+    if (!this.#isStopped) return;
+    this.#isStopped = false;
     // No runtime can renew its lease while Redis is away. After a reconnection, all of them get the time to do so.
     this.#reachableSince = performance.now();
     this.#beatAt = performance.now();
-    this.#beat = setInterval(() => this.#heedPause(), this.#leaseMs / BEATS_PER_LEASE);
+    this.#beatTimer = setInterval(() => this.#heedPause(), this.#leaseMs / BEATS_PER_LEASE);
     this.#options.store.redis.on('ready', this.#onReady);
     this.#schedule();
   }
 
   /** Stops, and waits for the current round. */
   async stop(): Promise<void> {
-    this.#stopped = true;
+    this.#isStopped = true;
     clearTimeout(this.#timer);
-    clearInterval(this.#beat);
+    clearInterval(this.#beatTimer);
     this.#options.store.redis.off('ready', this.#onReady);
-    await this.#running;
+    await this.#currentRound;
   }
 
   #schedule(): void {
-    if (this.#stopped) return;
+    if (this.#isStopped) return;
     this.#timer = setTimeout(() => {
-      this.#running = this.#round()
+      this.#currentRound = this.#round()
         .catch((error) => this.#options.onError?.(StoreError.from(error)))
         .finally(() => this.#schedule());
     }, this.#waitMs());
@@ -110,31 +110,31 @@ export class Reaper {
   /** Time until the next round. In a large platform it is random, so that the reapers spread over the time. */
   #waitMs(): number {
     const waitMs = this.#leaseMs / ROUNDS_PER_LEASE;
-    const turns = this.#living / REAPERS_AT_PACE;
-    return turns <= 1 ? waitMs : waitMs * turns * 2 * Math.random();
+    const waitFactor = this.#livingCount / REAPERS_AT_PACE;
+    return waitFactor <= 1 ? waitMs : waitMs * waitFactor * 2 * Math.random();
   }
 
   async #round(): Promise<void> {
     const { runtimes, invocations, questions, admission, keyValues, removals } = this.#options;
-    const asked = performance.now();
-    const due = await this.#due();
-    this.#living = typeof due === 'number' ? due : due.living;
+    const askedAt = performance.now();
+    const dueWork = await this.#readDue();
+    this.#livingCount = typeof dueWork === 'number' ? dueWork : dueWork.living;
     // Redis or its connection stood still, so the runtimes' renewals were delayed too.
-    if (performance.now() - asked > this.#leaseMs * LATE) this.#reachableSince = performance.now();
-    if (typeof due === 'number') return;
-    for (const id of due.dead) {
+    if (performance.now() - askedAt > this.#leaseMs * LATE) this.#reachableSince = performance.now();
+    if (typeof dueWork === 'number') return;
+    for (const id of dueWork.dead) {
       // The reply may have arrived only after a reconnection or a pause.
-      if (this.#leasesCount) await this.#step(() => runtimes.recover(id, true));
+      if (this.#canTrustLeases) await this.#step(() => runtimes.recover(id, true));
     }
-    for (const id of due.overdue) await this.#step(() => this.#failOne(id));
-    for (const id of due.unanswered) await this.#step(() => questions.expire(id));
-    if (due.debounced) await this.#step(() => invocations.releaseDebounced());
-    if (due.waiting) await this.#step(() => admission.admit());
-    if (due.expired) await this.#step(() => keyValues.sweep());
-    if (due.removals) await this.#step(() => removals.sweep());
+    for (const id of dueWork.overdue) await this.#step(() => this.#failOne(id));
+    for (const id of dueWork.unanswered) await this.#step(() => questions.expire(id));
+    if (dueWork.debounced) await this.#step(() => invocations.releaseDebounced());
+    if (dueWork.waiting) await this.#step(() => admission.admit());
+    if (dueWork.expired) await this.#step(() => keyValues.sweep());
+    if (dueWork.removals) await this.#step(() => removals.sweep());
     if (performance.now() - this.#searchedAt < Math.min(SEARCH_INTERVAL_MS, this.#leaseMs)) return;
     this.#searchedAt = performance.now();
-    if (this.#leasesCount) await this.#step(() => runtimes.recoverOrphans(SEARCH_INTERVAL_MS));
+    if (this.#canTrustLeases) await this.#step(() => runtimes.recoverOrphans(SEARCH_INTERVAL_MS));
     await this.#step(() => this.#repair());
     await this.#step(() => this.#repairAccounts());
   }
@@ -143,10 +143,10 @@ export class Reaper {
    * Asks in one command for all work that is due, so that an idle platform makes no other call. Resolves to the number of living runtimes when
    * another reaper has just asked.
    */
-  async #due() {
+  async #readDue() {
     const { store, clock } = this.#options;
     const { keys } = store;
-    const things = [
+    const dueKeys = [
       keys.deadlines,
       `${keys.admission}:tenants`,
       keys.storedSweeps,
@@ -157,12 +157,12 @@ export class Reaper {
     const waitMs = this.#leaseMs / ROUNDS_PER_LEASE;
     const args = [keys.prefix, store.clock(), OVERDUE_COUNT, this.#leaseMs, this.#leaseMs * PAUSE];
     const pace = [waitMs * PACE, REAPERS_AT_PACE];
-    const askedAt = clock?.asks() ?? 0;
-    const reply = await store.script(DUE, [keys.runtimes, ...things, keys.looks], [...args, ...pace]);
+    const askedAt = clock?.steadyTime() ?? 0;
+    const reply = await store.script(DUE, [keys.runtimes, ...dueKeys, keys.looks], [...args, ...pace]);
     const [time, dead, overdue, waiting, expired, removals, debounced, unanswered, living] = Array.isArray(reply)
       ? reply
       : [];
-    if (typeof time === 'number') clock?.heard(time, askedAt);
+    if (typeof time === 'number') clock?.adjust(time, askedAt);
     if (typeof dead === 'number') return dead;
     if (!Array.isArray(dead) || !Array.isArray(overdue) || !Array.isArray(unanswered))
       throw new StoreError('store-corrupt', `The script due answered ${JSON.stringify(reply)}.`);
@@ -197,7 +197,7 @@ export class Reaper {
   }
 
   /** True when Redis has been reachable long enough that every living runtime has renewed its lease. */
-  get #leasesCount(): boolean {
+  get #canTrustLeases(): boolean {
     // After a pause, Redis's reply may be processed before the late timer.
     this.#heedPause();
     return performance.now() - this.#reachableSince > this.#leaseMs;
@@ -212,16 +212,16 @@ export class Reaper {
       await this.#step(() => invocations.fail(id, 'internal', 'Redis has lost the input of this invocation.'));
     }
     if (dropped + returned + sums > 0) {
-      const found = `${dropped} entries dropped, ${returned} invocations put back into the queue, ${sums} sums set`;
-      onError?.(new StoreError('store-corrupt', `The ledger of admitted invocations was corrected: ${found}.`));
+      const corrections = `${dropped} entries dropped, ${returned} invocations put back into the queue, ${sums} sums set`;
+      onError?.(new StoreError('store-corrupt', `The ledger of admitted invocations was corrected: ${corrections}.`));
     }
   }
 
   async #repairAccounts(): Promise<void> {
-    const corrected = await this.#options.quotas.repairAccounts();
-    if (corrected === null || corrected === 0) return;
-    const found = `The accounts of ${corrected} tenants did not equal what the tenants keep in Redis, and were corrected.`;
-    this.#options.onError?.(new StoreError('store-corrupt', found));
+    const correctedCount = await this.#options.quotas.repairAccounts();
+    if (correctedCount === null || correctedCount === 0) return;
+    const message = `The accounts of ${correctedCount} tenants did not equal what the tenants keep in Redis, and were corrected.`;
+    this.#options.onError?.(new StoreError('store-corrupt', message));
   }
 
   async #failOne(id: string): Promise<void> {

@@ -60,10 +60,10 @@ export class Runtimes {
   /** Registered runtimes: alive, or dead and not recovered yet. */
   async list(): Promise<RuntimeInfo[]> {
     const { keys } = this.#store;
-    const stored = Object.entries(await this.#store.call((redis) => redis.hgetall(keys.runtimes)));
-    if (stored.length === 0) return [];
-    const loads = await this.#store.call((redis) => redis.mget(stored.map(([id]) => keys.alive(id))));
-    return stored.map(([, text], i) => {
+    const storedRuntimes = Object.entries(await this.#store.call((redis) => redis.hgetall(keys.runtimes)));
+    if (storedRuntimes.length === 0) return [];
+    const loads = await this.#store.call((redis) => redis.mget(storedRuntimes.map(([id]) => keys.alive(id))));
+    return storedRuntimes.map(([, text], i) => {
       const load = loads[i] ?? null;
       return {
         ...parse<StoredRuntime>(text),
@@ -102,10 +102,10 @@ export class Runtimes {
    *   recovered it and it has registered again.
    */
   async recover(runtimeId: string, onlyDead = false): Promise<Recovery> {
-    const held = await unregister(this.#store, runtimeId, onlyDead);
-    if (held === null) return this.#take([]);
+    const heldJobs = await unregister(this.#store, runtimeId, onlyDead);
+    if (heldJobs === null) return this.#recoverJobs([]);
     try {
-      return await this.#take(held);
+      return await this.#recoverJobs(heldJobs);
     } finally {
       await this.#loseChildren((owner) => owner === runtimeId);
     }
@@ -120,25 +120,25 @@ export class Runtimes {
     if (orphans === null) return null;
     const owners = new Set(orphans.children.map(({ runtimeId }) => runtimeId));
     try {
-      return await this.#take(orphans.jobs);
+      return await this.#recoverJobs(orphans.jobs);
     } finally {
       if (owners.size > 0) await this.#loseChildren((owner) => owners.has(owner));
     }
   }
 
   /**
-   * Ends the children whose runtime satisfies `lost` and whose parents have ended, one generation after another, until none is left. A slow
+   * Ends the children whose runtime satisfies `isLost` and whose parents have ended, one generation after another, until none is left. A slow
    * runtime may still launch children for parents that have not ended. Once it has registered again, it owns the new children of its living
    * parents.
    */
-  async #loseChildren(lost: (runtimeId: string) => boolean): Promise<void> {
+  async #loseChildren(isLost: (runtimeId: string) => boolean): Promise<void> {
     for (;;) {
-      const theirs = [...(await this.#invocations.children())].filter(([, runtimeId]) => lost(runtimeId));
-      const ended = await Promise.allSettled(
-        theirs.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId)),
+      const lostChildren = [...(await this.#invocations.children())].filter(([, runtimeId]) => isLost(runtimeId));
+      const results = await Promise.allSettled(
+        lostChildren.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId)),
       );
-      if (ended.some((one) => one.status === 'fulfilled' && one.value)) continue;
-      values(ended);
+      if (results.some((one) => one.status === 'fulfilled' && one.value)) continue;
+      values(results);
       return;
     }
   }
@@ -147,7 +147,7 @@ export class Runtimes {
    * Takes jobs from runtimes that were not registered when the jobs were listed. A runtime may have registered again since, and have fetched one
    * of them again: the token tells the new attempt from the lost one. A job that cannot be taken does not stop the others.
    */
-  async #take(jobs: readonly HeldJob[]): Promise<Recovery> {
+  async #recoverJobs(jobs: readonly HeldJob[]): Promise<Recovery> {
     const outcomes = values(
       await Promise.allSettled(
         jobs.map(({ id, runtimeId, fetchToken }) => this.#active.lost(id, runtimeId, fetchToken)),

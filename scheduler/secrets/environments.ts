@@ -31,7 +31,7 @@ export interface SealedManifest {
 
 /** Looks up versions with sealed values. */
 interface StoredVersions {
-  kept(tenant: string): Promise<readonly FunctionVersion[]>;
+  runnableVersions(tenant: string): Promise<readonly FunctionVersion[]>;
   record(tenant: string, name: string, version: string): Promise<string | null>;
   runnable(tenant: string, name: string, version: string): Promise<FunctionVersion | null>;
 }
@@ -102,7 +102,7 @@ export class Environments {
     const { keys } = this.#store;
     let count = 0;
     let failure: SecretError | undefined;
-    for (const { name, version: id, manifest, environment } of await this.#functions.kept(tenant)) {
+    for (const { name, version: id, manifest, environment } of await this.#functions.runnableVersions(tenant)) {
       const names = Object.keys(manifest.environment ?? {});
       if (names.length === 0) continue;
       const first = await this.#keys().first();

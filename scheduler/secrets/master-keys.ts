@@ -42,11 +42,11 @@ export interface MasterKeysOptions {
  */
 export function openMasterKeys(home: string, options: MasterKeysOptions): MasterKeys {
   const { environment = process.env } = options;
-  const given = environment[VARIABLE];
+  const variableText = environment[VARIABLE];
   delete environment[VARIABLE];
-  return given === undefined || given.trim() === ''
+  return variableText === undefined || variableText.trim() === ''
     ? new KeyFile(path.join(home, FILE), options)
-    : new FixedKeys(parseKeys(given, VARIABLE));
+    : new FixedKeys(parseKeys(variableText, VARIABLE));
 }
 
 /** The text of `master.key`, or of the variable. */

@@ -6,7 +6,7 @@ const BATCH = 100;
 
 /** Looks up versions with a sealed environment. */
 interface StoredVersions {
-  kept(tenant: string): Promise<readonly FunctionVersion[]>;
+  runnableVersions(tenant: string): Promise<readonly FunctionVersion[]>;
 }
 
 /**
@@ -32,7 +32,7 @@ export async function sealedUnder(store: Store, functions: StoredVersions): Prom
     if (sealed !== undefined) return keyOf(sealed);
   }
   for (const tenant of tenants) {
-    for (const { environment = {} } of await functions.kept(tenant)) {
+    for (const { environment = {} } of await functions.runnableVersions(tenant)) {
       const [sealed] = Object.values(environment);
       if (sealed !== undefined) return keyOf(sealed);
     }

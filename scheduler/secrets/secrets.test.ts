@@ -33,7 +33,7 @@ describe('secrets of tenants', () => {
   const open = (keys = given(masterKey)) =>
     new Secrets(
       new Store(redis.connect(), { clock: () => now }),
-      { kept: async () => kept as FunctionVersion[] },
+      { runnableVersions: async () => kept as FunctionVersion[] },
       keys,
     );
   const set = async (secrets: Secrets, tenant: string, name: string, value: string) => {
@@ -75,7 +75,7 @@ describe('secrets of tenants', () => {
     assert.deepEqual(await secrets.pin('other', ['TOKEN']), { ok: false, unknown: ['TOKEN'] });
     assert.deepEqual(await secrets.open('acme', {}), new Map());
     await assert.rejects(
-      new Secrets(new Store(redis.connect()), { kept: async () => [] }).open('acme', pinned.revisions),
+      new Secrets(new Store(redis.connect()), { runnableVersions: async () => [] }).open('acme', pinned.revisions),
       (error) =>
         error instanceof SecretError &&
         error.message === 'The secret OTHER cannot be opened: This process has no master key.',
@@ -189,7 +189,7 @@ describe('secrets of tenants', () => {
     const key = await readFile(file);
     const first = (await masterKeys.first()).id;
     const webhooks = new WebhookSecrets(store, masterKeys);
-    const secrets = new Secrets(store, { kept: async () => [] }, masterKeys);
+    const secrets = new Secrets(store, { runnableVersions: async () => [] }, masterKeys);
     const deploy = async () => {
       const environments = new Environments(store, functions, masterKeys);
       const componentHash = await new Blobs(store).put('acme', new Uint8Array([1]));

@@ -39,7 +39,7 @@ export type PinOutcome =
 /** Looks up versions that refer to a value. */
 interface StoredVersions {
   /** Deployed versions, and removed ones with running invocations. */
-  kept(tenant: string): Promise<readonly FunctionVersion[]>;
+  runnableVersions(tenant: string): Promise<readonly FunctionVersion[]>;
 }
 
 /** A secret cannot be opened. The message gives its name and the reason, and no part of its value. */
@@ -204,7 +204,7 @@ export class Secrets {
   /** Values that stored versions refer to, as `<name>@<revision>`. */
   async #used(tenant: string): Promise<Set<string>> {
     const used = new Set<string>();
-    for (const { secrets } of await this.#functions.kept(tenant)) {
+    for (const { secrets } of await this.#functions.runnableVersions(tenant)) {
       for (const [secret, revision] of Object.entries(secrets ?? {})) used.add(`${secret}@${revision}`);
     }
     return used;

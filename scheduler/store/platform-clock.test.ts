@@ -11,9 +11,9 @@ describe('the clock of the platform', () => {
   let redisStep: number;
   let clock: PlatformClock;
   const hear = () => {
-    const askedAt = clock.asks();
+    const askedAt = clock.steadyTime();
     elapsed += 2;
-    clock.heard(START + elapsed - 1 + redisStep, askedAt);
+    clock.adjust(START + elapsed - 1 + redisStep, askedAt);
   };
   const isAt = (time: number, what: string) =>
     assert.ok(Math.abs(clock.now() - time) <= 3, `${what}: ${clock.now() - time}`);

@@ -28,27 +28,28 @@ export class PlatformClock {
   /** Milliseconds since the Unix epoch. */
   readonly now = (): number => {
     const { wall, steady } = this.#sources;
-    const own = wall();
-    if (this.#offset === undefined) return own;
-    const known = steady() + this.#offset;
-    return Math.abs(own - known) <= AGREES_MS ? own : Math.floor(known);
+    const wallTime = wall();
+    if (this.#offset === undefined) return wallTime;
+    const platformTime = steady() + this.#offset;
+    return Math.abs(wallTime - platformTime) <= AGREES_MS ? wallTime : Math.floor(platformTime);
   };
 
-  /** The steady time, to pass to `heard` as `askedAt`. */
-  asks(): number {
+  /** The steady time, to pass to `adjust` as `askedAt`. */
+  steadyTime(): number {
     return this.#sources.steady();
   }
 
   /** Takes the time that Redis answered, in ms, and the steady time at which this process asked for it. */
-  heard(redisMs: number, askedAt: number): void {
+  adjust(redisMs: number, askedAt: number): void {
     const { wall, steady } = this.#sources;
     const now = steady();
     // Redis read its clock at some moment between the question and the answer.
-    const [least, most] = [redisMs - now, redisMs + 1 - askedAt];
-    const own = wall() - now;
-    const agrees = (offset: number): boolean => offset >= least - AGREES_MS && offset <= most + AGREES_MS;
-    if (agrees(own)) this.#offset = own;
-    else if (this.#offset === undefined) this.#offset = (least + most) / 2;
-    else if (!agrees(this.#offset) && Math.abs(own - this.#offset) > AGREES_MS) this.#offset = (least + most) / 2;
+    const [minOffset, maxOffset] = [redisMs - now, redisMs + 1 - askedAt];
+    const wallOffset = wall() - now;
+    const isPlausible = (offset: number): boolean => offset >= minOffset - AGREES_MS && offset <= maxOffset + AGREES_MS;
+    if (isPlausible(wallOffset)) this.#offset = wallOffset;
+    else if (this.#offset === undefined) this.#offset = (minOffset + maxOffset) / 2;
+    else if (!isPlausible(this.#offset) && Math.abs(wallOffset - this.#offset) > AGREES_MS)
+      this.#offset = (minOffset + maxOffset) / 2;
   }
 }

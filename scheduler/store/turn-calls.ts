@@ -37,12 +37,12 @@ export class TurnCalls<Item, Answer> {
     this.#waiting = [];
     let [start, size] = [0, 0];
     for (const [i, { item }] of waiting.entries()) {
-      const own = this.#options.size(item);
-      if (i > start && size + own > 1) {
+      const itemSize = this.#options.size(item);
+      if (i > start && size + itemSize > 1) {
         void this.#call(waiting.slice(start, i));
         [start, size] = [i, 0];
       }
-      size += own;
+      size += itemSize;
     }
     void this.#call(waiting.slice(start));
   }

@@ -13,10 +13,10 @@ function bucketEnd(bucket: number): number {
 export function quantile(times: FirstMessageTimes, part: number): number | null {
   const buckets = [...times].sort(([a], [b]) => a - b);
   const total = buckets.reduce((sum, [, count]) => sum + count, 0);
-  let left = Math.max(1, Math.ceil(part * total));
+  let remainingCount = Math.max(1, Math.ceil(part * total));
   for (const [bucket, count] of buckets) {
-    left -= count;
-    if (left <= 0) return Math.round(bucketEnd(bucket));
+    remainingCount -= count;
+    if (remainingCount <= 0) return Math.round(bucketEnd(bucket));
   }
   return null;
 }

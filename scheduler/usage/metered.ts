@@ -20,11 +20,11 @@ export type MeteredName = (typeof METERED_FIELDS)[number]['name'];
 /** An attempt's usage so far, as the scripts take it: whole numbers separated by spaces; empty for none. */
 export function meteredText(usage: Usage | null | undefined): string {
   if (usage == null) return '';
-  return METERED_FIELDS.map(({ name, units }) => whole((usage[name] ?? 0) * units)).join(' ');
+  return METERED_FIELDS.map(({ name, units }) => wholeNumber((usage[name] ?? 0) * units)).join(' ');
 }
 
 /** A whole number of 0 or more, also for a malformed report. */
-function whole(units: number): number {
+function wholeNumber(units: number): number {
   return Number.isFinite(units) && units > 0 ? Math.min(Math.round(units), Number.MAX_SAFE_INTEGER) : 0;
 }
 
@@ -39,16 +39,20 @@ export function meteredOf(units: readonly number[]): Record<MeteredName, number>
 /**
  * The usage of an invocation over all its attempts: the last attempt's final report, with the metered parts summed.
  *
- * @param before sum of the metered parts over the earlier attempts, as the record has it
- * @param now the metered parts of the last attempt that reported
+ * @param textBefore sum of the metered parts over the earlier attempts, as the record has it
+ * @param textNow the metered parts of the last attempt that reported
  */
-export function totalUsage(final: Usage | null, before: string | undefined, now: string | undefined): Usage | null {
-  if (now === undefined || (final !== null && before === undefined)) return final;
-  const earlier = numbers(before);
-  const last = numbers(now);
+export function totalUsage(
+  final: Usage | null,
+  textBefore: string | undefined,
+  textNow: string | undefined,
+): Usage | null {
+  if (textNow === undefined || (final !== null && textBefore === undefined)) return final;
+  const earlier = numbers(textBefore);
+  const last = numbers(textNow);
   const sum = meteredOf(last.map((n, i) => n + (earlier[i] ?? 0)));
-  const spent = Object.entries(sum).filter(([name, n]) => n > 0 || final?.[name] !== undefined);
-  return { ...final, ...Object.fromEntries(spent) };
+  const spentEntries = Object.entries(sum).filter(([name, n]) => n > 0 || final?.[name] !== undefined);
+  return { ...final, ...Object.fromEntries(spentEntries) };
 }
 
 /** The usage of several attempts: `last`, with the metered parts summed. */

@@ -57,11 +57,11 @@ export function demand(visit: Visit, scope: Scope): void {
 
 /** The tenant that a page is about: the key's own, or the one that an operator names. */
 export function tenantOf(visit: Visit): string {
-  const named = visit.url.searchParams.get('tenant') ?? visit.call.principal.tenant;
-  if (named === visit.call.principal.tenant) return named;
+  const tenant = visit.url.searchParams.get('tenant') ?? visit.call.principal.tenant;
+  if (tenant === visit.call.principal.tenant) return tenant;
   demand(visit, 'operator');
-  if (!TENANT_NAME.test(named)) throw new GatewayError('unknown-tenant', 'There is no tenant of this name.');
-  return named;
+  if (!TENANT_NAME.test(tenant)) throw new GatewayError('unknown-tenant', 'There is no tenant of this name.');
+  return tenant;
 }
 
 /** An address with `query`, and with `tenant` where the page shows another tenant than the key's own. */

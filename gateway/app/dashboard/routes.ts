@@ -9,7 +9,7 @@ import { htmlAnswer } from '../http/answer.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { OpenStreams } from '../http/open-streams.ts';
 import { feedOf } from '../http/pulled-feed.ts';
-import { placeOf } from '../invocations/event-id.ts';
+import { positionOf } from '../invocations/event-id.ts';
 import type { App } from '../routes/define.ts';
 import { InputChecker } from '../validation/input.ts';
 import { assetRoutes } from './assets/routes.ts';
@@ -82,7 +82,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     return c.html(wholePage({ title: `${error.status}`, body }, visitOf.get(c.req.raw)), error.status, error.headers);
   });
 
-  const enter = async (c: Context<AppEnv>) => {
+  const openVisit = async (c: Context<AppEnv>) => {
     const visit = await visits.of(c);
     if (visit === null) return null;
     visitOf.set(c.req.raw, visit);
@@ -92,18 +92,18 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   };
 
   /** Throws `unauthorized` without a session. */
-  const entered = async (c: Context<AppEnv>) => {
-    const visit = await enter(c);
+  const requireVisit = async (c: Context<AppEnv>) => {
+    const visit = await openVisit(c);
     if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
     return visit;
   };
 
   const show = (path: string, render: Render) =>
     dashboard.get(path, async (c) => {
-      const visit = await entered(c);
+      const visit = await requireVisit(c);
       if (asksForStream(c)) return stream(c, visit, render);
-      const counted = { ...visit, call: { ...visit.call, memory: c.get('answer') } };
-      return answer(c, visit, await render(counted, c), 200);
+      const countedVisit = { ...visit, call: { ...visit.call, memory: c.get('answer') } };
+      return answer(c, visit, await render(countedVisit, c), 200);
     });
 
   const answer = async (c: Context<AppEnv>, visit: Visit, page: Page, status: ContentfulStatusCode) =>
@@ -111,7 +111,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
 
   const act = (path: string, perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string>) =>
     dashboard.post(path, async (c) => {
-      const visit = await entered(c);
+      const visit = await requireVisit(c);
       const form = await visits.formOf(c, visit);
       return c.redirect(await perform(visit, form, c), 303);
     });
@@ -120,14 +120,14 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   const fill = (
     path: string,
     perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string | Refused>,
-    render: (visit: Visit, left: Refused, c: Context<AppEnv>) => Promise<Page>,
+    render: (visit: Visit, refusedForm: Refused, c: Context<AppEnv>) => Promise<Page>,
     limitBytes?: number,
   ) =>
     dashboard.post(path, async (c) => {
-      const visit = await entered(c);
-      const done = await perform(visit, await visits.formOf(c, visit, limitBytes), c);
-      if (typeof done === 'string') return c.redirect(done, 303);
-      return answer(c, visit, await render(visit, done, c), CODES[done.fault.code].status);
+      const visit = await requireVisit(c);
+      const outcome = await perform(visit, await visits.formOf(c, visit, limitBytes), c);
+      if (typeof outcome === 'string') return c.redirect(outcome, 303);
+      return answer(c, visit, await render(visit, outcome, c), CODES[outcome.fault.code].status);
     });
 
   const stream = async (c: Context<AppEnv>, visit: Visit, render: Render) => {
@@ -136,7 +136,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     const end = () => following.abort();
     const frames = follow({
       renew: () => visits.renew(c, visit.session, following.signal),
-      render: async (now) => guarded(now, await render(now, c), report(c)),
+      render: async (currentVisit) => guarded(currentVisit, await render(currentVisit, c), report(c)),
       after: afterOf(c),
       signal: following.signal,
     });
@@ -162,7 +162,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   dashboard.get('/sign-in', async (c) => {
     const next = safeNext(c.req.query('next'), new URL(c.req.url).origin);
     // A session of a suspended tenant must not keep its user from signing in with another key.
-    const visit = await enter(c).catch((error: unknown) => {
+    const visit = await openVisit(c).catch((error: unknown) => {
       if (error instanceof GatewayError && error.code === 'tenant-suspended') return null;
       throw error;
     });
@@ -187,7 +187,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   fill(
     '/invocations/:id',
     (visit, form, c) => answerQuestion(visit, c.req.param('id') ?? '', form),
-    (visit, left, c) => invocationPage(visit, c.req.param('id') ?? '', left),
+    (visit, refusedForm, c) => invocationPage(visit, c.req.param('id') ?? '', refusedForm),
     MAX_ANSWER_FORM_BYTES,
   );
   act('/invocations/:id/cancel', async (visit, _form, c) => cancelInvocation(visit, c.req.param('id') ?? ''));
@@ -205,7 +205,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   show('/usage', usagePage);
   show('/administration', (visit) => administrationPage(visit));
   dashboard.post('/administration/keys', async (c) => {
-    const visit = await entered(c);
+    const visit = await requireVisit(c);
     const created = await createKey(visit, await visits.formOf(c, visit));
     return answer(c, visit, administrationPage(visit, created), 201);
   });
@@ -287,5 +287,5 @@ function liveAddress({ pathname, search }: URL, stream: Page['stream']): string 
 
 /** Place of the last event that the browser has: in a header when it reconnects, in the address when it first connects. */
 function afterOf(c: Context<AppEnv>): Position | null {
-  return placeOf(c.req.header('last-event-id') ?? c.req.query('after') ?? '');
+  return positionOf(c.req.header('last-event-id') ?? c.req.query('after') ?? '');
 }

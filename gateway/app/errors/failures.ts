@@ -5,7 +5,7 @@ const REQUEST_DEADLINE =
   'Give the request more time with `Cancel-After`, which includes the time in the queue. By default, it has the longest wait that the platform allows plus the wall time of the function.';
 
 /** Retry headers of a failure that names a time. The client decides whether to retry, since the invocation has run. */
-export function waitFor(retryAfterMs: unknown): Record<string, string> {
+export function retryAfterHeaders(retryAfterMs: unknown): Record<string, string> {
   if (typeof retryAfterMs !== 'number') return {};
   return { 'retry-after': String(Math.ceil(retryAfterMs / 1000)), 'retry-after-ms': String(Math.ceil(retryAfterMs)) };
 }

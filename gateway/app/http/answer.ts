@@ -27,7 +27,7 @@ export class AnswerMemory implements Memory {
 
   hold(bytes: number): void {
     // The source of a stream continues after the handler, and counts its own memory.
-    if (!this.#isOver) this.#taken().hold(bytes);
+    if (!this.#isOver) this.#openRoom().hold(bytes);
   }
 
   give(bytes: number): void {
@@ -40,7 +40,7 @@ export class AnswerMemory implements Memory {
    * @throws GatewayError `gateway-busy`, `too-many-requests`
    */
   keepOnly(bytes: number): () => void {
-    const room = this.#taken();
+    const room = this.#openRoom();
     room.resize(bytes);
     this.#room = undefined;
     this.#isOver = true;
@@ -54,7 +54,7 @@ export class AnswerMemory implements Memory {
     this.#isOver = true;
   }
 
-  #taken(): CountedRoom {
+  #openRoom(): CountedRoom {
     this.#room ??= this.#bodies.roomFor(this.#tenant());
     return this.#room;
   }
@@ -83,10 +83,10 @@ export function bytesAnswer(
   headers: Readonly<Record<string, string>>,
 ): Response {
   const { byteLength } = bytes;
-  const sized = { ...headers, 'content-length': String(byteLength) };
-  if (c.req.method === 'HEAD') return c.body(null, status, sized);
-  if (byteLength <= LARGE_BYTES) return c.body(bytes, status, sized);
-  return c.body(download(bytes, c.get('answer').keepOnly(byteLength)), status, sized);
+  const sizedHeaders = { ...headers, 'content-length': String(byteLength) };
+  if (c.req.method === 'HEAD') return c.body(null, status, sizedHeaders);
+  if (byteLength <= LARGE_BYTES) return c.body(bytes, status, sizedHeaders);
+  return c.body(download(bytes, c.get('answer').keepOnly(byteLength)), status, sizedHeaders);
 }
 
 /** Answers with JSON, as `textAnswer` does. For answers whose size depends on what tenants have stored. */

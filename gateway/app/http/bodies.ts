@@ -78,28 +78,28 @@ export class Bodies {
 
   /** Memory held for a tenant beside its bodies. Both draw on the same total and on the same share of the tenant. */
   roomFor(tenant: string): CountedRoom {
-    let taken = 0;
+    let takenBytes = 0;
     const hold = (bytes: number): void => {
       this.take(tenant, bytes);
-      taken += bytes;
+      takenBytes += bytes;
     };
     const give = (bytes: number): void => {
       this.give(tenant, bytes);
-      taken -= bytes;
+      takenBytes -= bytes;
     };
     return {
       hold,
       give,
       take: (bytes) => {
         const isRoom = this.#shares.enter(tenant, bytes);
-        if (isRoom) taken += bytes;
+        if (isRoom) takenBytes += bytes;
         return isRoom;
       },
       resize: (bytes) => {
-        if (bytes > taken) hold(bytes - taken);
-        else give(taken - bytes);
+        if (bytes > takenBytes) hold(bytes - takenBytes);
+        else give(takenBytes - bytes);
       },
-      free: () => give(taken),
+      free: () => give(takenBytes),
     };
   }
 
@@ -124,14 +124,14 @@ export class Body {
   readonly #request: Request;
   readonly #bodies: Bodies;
   readonly #tenant: () => string;
-  #since = performance.now();
+  #startedAt = performance.now();
   #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
-  #arrived = 0;
-  #taken = 0;
-  #takenFrom = '';
+  #arrivedBytes = 0;
+  #takenBytes = 0;
+  #chargedTenant = '';
   #pace: Pace | undefined;
-  #released = false;
-  #discarded = false;
+  #isReleased = false;
+  #isDiscarded = false;
 
   /** @param tenant owner of the share; asked once the first bytes have come. Empty before the key is known */
   constructor(request: Request, bodies: Bodies, tenant: () => string = () => '') {
@@ -148,28 +148,28 @@ export class Body {
   /** All bytes. Refused with `body-too-large` as soon as the declared or the actual size passes the limit. */
   async read(limitBytes: number): Promise<Uint8Array> {
     const { headers, body } = this.#request;
-    const declared = declaredLength(headers);
-    if (declared !== null && declared > limitBytes) throw tooLarge(limitBytes);
+    const declaredBytes = declaredLength(headers);
+    if (declaredBytes !== null && declaredBytes > limitBytes) throw tooLarge(limitBytes);
     if (body === null) return new Uint8Array(0);
     // The HTTP server enforces a declared length, so a small body can be read in one step.
-    if (declared !== null && declared <= BLOCK_BYTES) {
-      this.#hold(declared);
+    if (declaredBytes !== null && declaredBytes <= BLOCK_BYTES) {
+      this.#hold(declaredBytes);
       return new Uint8Array(await this.#inTime(this.#request.arrayBuffer()));
     }
-    const held = new ByteBuffer();
+    const bodyBuffer = new ByteBuffer();
     const next = this.pieces();
     for (let piece = await next(); piece !== undefined; piece = await next()) {
-      if (held.length + piece.byteLength > limitBytes) throw tooLarge(limitBytes);
-      held.append(piece);
+      if (bodyBuffer.length + piece.byteLength > limitBytes) throw tooLarge(limitBytes);
+      bodyBuffer.append(piece);
     }
-    return held.bytes();
+    return bodyBuffer.bytes();
   }
 
   /** The bytes as they arrive, for a reader that bounds them itself. */
   pieces(): NextPiece {
     return async () => {
       const piece = await this.#next();
-      this.#hold(this.#arrived);
+      this.#hold(this.#arrivedBytes);
       return piece;
     };
   }
@@ -180,11 +180,11 @@ export class Body {
    */
   async discard(maxBytes = MAX_DISCARDED_BYTES): Promise<void> {
     const { body, bodyUsed } = this.#request;
-    if (this.#discarded || body === null || (this.#reader === undefined && (bodyUsed || body.locked))) return;
-    this.#discarded = true;
+    if (this.#isDiscarded || body === null || (this.#reader === undefined && (bodyUsed || body.locked))) return;
+    this.#isDiscarded = true;
     try {
-      const most = this.#arrived + maxBytes;
-      while (this.#arrived <= most) if ((await this.#next()) === undefined) return;
+      const maxArrivedBytes = this.#arrivedBytes + maxBytes;
+      while (this.#arrivedBytes <= maxArrivedBytes) if ((await this.#next()) === undefined) return;
       await this.#reader?.cancel();
     } catch {
       // The client left or sends too slowly: the gateway closes the connection.
@@ -192,21 +192,21 @@ export class Body {
   }
 
   release(): void {
-    this.#released = true;
+    this.#isReleased = true;
     this.#pace?.[Symbol.dispose]();
     this.#pace = undefined;
-    if (this.#taken > 0) this.#bodies.give(this.#takenFrom, this.#taken);
-    this.#taken = 0;
+    if (this.#takenBytes > 0) this.#bodies.give(this.#chargedTenant, this.#takenBytes);
+    this.#takenBytes = 0;
   }
 
   async #next(): Promise<Uint8Array | undefined> {
     this.#reader ??= this.#request.body?.getReader();
     if (this.#reader === undefined) return undefined;
-    if (!this.#discarded) await this.#itsTurn();
+    if (!this.#isDiscarded) await this.#awaitTurn();
     const { done, value } = await this.#inTime(this.#reader.read());
     if (done) return undefined;
-    this.#arrived += value.byteLength;
-    const tenant = this.#arrived > BLOCK_BYTES && !this.#released ? this.#tenant() : '';
+    this.#arrivedBytes += value.byteLength;
+    const tenant = this.#arrivedBytes > BLOCK_BYTES && !this.#isReleased ? this.#tenant() : '';
     // A body without a key has no tenant, and so no pace. After `release`, nothing would end a new pace.
     if (tenant !== '') {
       this.#pace ??= this.#bodies.paces.enter(tenant);
@@ -216,37 +216,37 @@ export class Body {
   }
 
   /** Waits while the tenant must leave room for other tenants. The pause does not count against the client's speed. */
-  async #itsTurn(): Promise<void> {
+  async #awaitTurn(): Promise<void> {
     const { signal } = this.#request;
     for (let ms = this.#pace?.pauseMs() ?? 0; ms > 0 && !signal.aborted; ms = this.#pace?.pauseMs() ?? 0) {
       const begunAt = performance.now();
       await pause(Math.min(ms, LONGEST_PAUSE_MS), signal);
-      this.#since += performance.now() - begunAt;
+      this.#startedAt += performance.now() - begunAt;
     }
   }
 
   /** Counts this many bytes as held, in whole blocks. */
   #hold(bytes: number): void {
-    const wanted = Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
-    if (wanted <= this.#taken) return;
-    if (wanted > this.#bodies.mostBytes) throw tooLarge(this.#bodies.mostBytes, 'this gateway');
-    if (this.#taken === 0) this.#takenFrom = this.#tenant();
-    this.#bodies.take(this.#takenFrom, wanted - this.#taken);
-    this.#taken = wanted;
+    const wantedBytes = Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
+    if (wantedBytes <= this.#takenBytes) return;
+    if (wantedBytes > this.#bodies.mostBytes) throw tooLarge(this.#bodies.mostBytes, 'this gateway');
+    if (this.#takenBytes === 0) this.#chargedTenant = this.#tenant();
+    this.#bodies.take(this.#chargedTenant, wantedBytes - this.#takenBytes);
+    this.#takenBytes = wantedBytes;
   }
 
   /** Rejects when the body falls behind its minimum speed, or its connection breaks. */
   #inTime<T>(arrival: Promise<T>): Promise<T> {
     const { bodyGraceMs } = this.#bodies.limits;
-    const leftMs = this.#since + bodyGraceMs + (this.#arrived / BYTES_PER_SECOND) * 1000 - performance.now();
+    const leftMs = this.#startedAt + bodyGraceMs + (this.#arrivedBytes / BYTES_PER_SECOND) * 1000 - performance.now();
     return new Promise<T>((resolve, reject) => {
-      const late = () => {
-        this.#discarded = true;
-        reject(tooSlow(this.#arrived));
+      const onLate = () => {
+        this.#isDiscarded = true;
+        reject(tooSlow(this.#arrivedBytes));
       };
-      const timer = setTimeout(late, Math.max(0, leftMs));
-      const broken = (cause: unknown) => reject(cutOff(cause));
-      arrival.then(resolve, broken).finally(() => clearTimeout(timer));
+      const timer = setTimeout(onLate, Math.max(0, leftMs));
+      const onBroken = (cause: unknown) => reject(cutOff(cause));
+      arrival.then(resolve, onBroken).finally(() => clearTimeout(timer));
     });
   }
 }
@@ -257,8 +257,8 @@ function declaredLength(headers: Headers): number | null {
   return Number(header);
 }
 
-function tooLarge(limitBytes: number, whose = 'this route'): GatewayError {
-  return new GatewayError('body-too-large', `The body is larger than ${limitBytes} bytes, the limit of ${whose}.`);
+function tooLarge(limitBytes: number, limitOwner = 'this route'): GatewayError {
+  return new GatewayError('body-too-large', `The body is larger than ${limitBytes} bytes, the limit of ${limitOwner}.`);
 }
 
 function cutOff(cause: unknown): GatewayError {
@@ -266,8 +266,8 @@ function cutOff(cause: unknown): GatewayError {
 }
 
 /** The rest may never come, so the gateway closes the connection after the answer. */
-function tooSlow(arrived: number): GatewayError {
-  return new GatewayError('body-timeout', `The body came too slowly: ${arrived} bytes until now.`, {
+function tooSlow(arrivedBytes: number): GatewayError {
+  return new GatewayError('body-timeout', `The body came too slowly: ${arrivedBytes} bytes until now.`, {
     headers: { connection: 'close' },
   });
 }

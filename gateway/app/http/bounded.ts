@@ -31,22 +31,22 @@ export function boundedStreams(streams: OpenStreams, bodies: Bodies): Middleware
     if (principal === undefined) return next();
     const leaveStreams = streams.enter(principal);
     const pace = bodies.paces.enter(principal.tenant);
-    let left = false;
+    let hasLeft = false;
     const leave = () => {
-      if (left) return;
-      left = true;
+      if (hasLeft) return;
+      hasLeft = true;
       leaveStreams();
       pace[Symbol.dispose]();
     };
-    let kept = false;
+    let isKeptOpen = false;
     c.set('keepOpen', () => {
-      kept = true;
+      isKeptOpen = true;
       return leave;
     });
     try {
       await next();
     } finally {
-      if (!kept) leave();
+      if (!isKeptOpen) leave();
     }
   };
 }

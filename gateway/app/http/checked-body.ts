@@ -29,8 +29,8 @@ export function checked<T>(value: unknown, schema: z.ZodType<T>): T {
   const issue = parsed.error.issues[0];
   const path = issue?.path ?? [];
   const keys = issue?.code === 'unrecognized_keys' ? issue.keys.slice(0, 1) : [];
-  const place = path.length === 0 ? '' : ` at ${pointerOf(path)}`;
-  throw new GatewayError('invalid-input', `The body is not valid${place}: it ${wordedIssue(issue)}.`, {
+  const location = path.length === 0 ? '' : ` at ${pointerOf(path)}`;
+  throw new GatewayError('invalid-input', `The body is not valid${location}: it ${wordedIssue(issue)}.`, {
     field: pointerOf([...path, ...keys]),
     hint: '/docs shows the body of every route.',
   });

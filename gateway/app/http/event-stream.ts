@@ -90,8 +90,8 @@ class EventStream<T> {
   readonly #encoder = new TextEncoder();
   readonly #feed: Feed<T>;
   readonly #leave: (() => void) | undefined;
-  readonly #shutDown = () => this.#fail(shuttingDown());
-  readonly #gone = () => this.#depart();
+  readonly #onShutdown = () => this.#fail(shuttingDown());
+  readonly #onClientGone = () => this.#depart();
   #controller: ReadableStreamDefaultController<Uint8Array> | undefined;
   /** Items that were taken and not written. */
   #items: T[] = [];
@@ -99,9 +99,9 @@ class EventStream<T> {
   /** True when the client has taken all earlier chunks. */
   #isAsked = false;
   /** The rest of a large chunk, which the client has not taken yet. */
-  #rest: ReadableStreamDefaultReader<Uint8Array> | undefined;
-  /** The last chunk of the stream, which follows `#rest`. */
-  #last: Uint8Array | undefined;
+  #chunkReader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  /** The last chunk of the stream, which follows `#chunkReader`. */
+  #lastChunk: Uint8Array | undefined;
   #isQuiet = false;
   #isChecking = false;
   #isOver = false;
@@ -118,14 +118,14 @@ class EventStream<T> {
     this.#controller = controller;
     const { heartbeatMs, shutdown, client } = this.#options;
     this.#heartbeat = setInterval(() => this.#beat(), heartbeatMs);
-    shutdown?.addEventListener('abort', this.#shutDown);
-    client?.addEventListener('abort', this.#gone);
+    shutdown?.addEventListener('abort', this.#onShutdown);
+    client?.addEventListener('abort', this.#onClientGone);
     if (client?.aborted === true) this.#depart();
-    else if (shutdown?.aborted === true) this.#shutDown();
+    else if (shutdown?.aborted === true) this.#onShutdown();
   }
 
   pull(): Promise<void> | void {
-    if (this.#rest !== undefined) return this.#passOn(this.#rest);
+    if (this.#chunkReader !== undefined) return this.#passOn(this.#chunkReader);
     this.#isAsked = true;
     this.#write();
   }
@@ -154,7 +154,7 @@ class EventStream<T> {
     const { frame, isTerminal } = this.#options;
     let text = '';
     while (text.length < CHUNK_CHARACTERS) {
-      if (this.#items.length === 0 && text === '') this.#items = this.#taken();
+      if (this.#items.length === 0 && text === '') this.#items = this.#takeItems();
       const [item] = this.#items.splice(0, 1);
       if (item === undefined) break;
       text += frame(item);
@@ -163,7 +163,7 @@ class EventStream<T> {
     return { text, isLast: false };
   }
 
-  #taken(): T[] {
+  #takeItems(): T[] {
     const items = this.#feed.take();
     if (items === null) throw new GatewayError('internal', 'The stream ended before its outcome.');
     return items;
@@ -189,15 +189,15 @@ class EventStream<T> {
   /** Sends a chunk in pieces. It counts until the client has taken all of it. */
   #sendLarge(chunk: Uint8Array): void {
     this.#isAsked = false;
-    const rest = download(chunk, () => this.#options.room.free()).getReader();
-    rest.closed.catch((stalled: unknown) => this.#stall(stalled));
-    this.#rest = rest;
-    void this.#passOn(rest);
+    const chunkReader = download(chunk, () => this.#options.room.free()).getReader();
+    chunkReader.closed.catch((stalled: unknown) => this.#stall(stalled));
+    this.#chunkReader = chunkReader;
+    void this.#passOn(chunkReader);
   }
 
-  async #passOn(rest: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
+  async #passOn(chunkReader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
     try {
-      const { done, value } = await rest.read();
+      const { done, value } = await chunkReader.read();
       if (done) this.#goOn();
       else this.#controller?.enqueue(value);
     } catch {
@@ -207,30 +207,30 @@ class EventStream<T> {
 
   /** The client has taken a large chunk. */
   #goOn(): void {
-    this.#rest = undefined;
+    this.#chunkReader = undefined;
     this.#isAsked = true;
-    if (this.#isOver) this.#finish(this.#last);
+    if (this.#isOver) this.#finish(this.#lastChunk);
     else this.#write();
   }
 
-  /** Ends the stream with `last`, behind a large chunk that is on its way. `last` is undefined when the large chunk is the last. */
-  #close(last: Uint8Array | undefined, error?: unknown): void {
-    const isAlone = last !== undefined && this.#rest === undefined;
+  /** Ends the stream with `lastChunk`, behind a large chunk that is on its way. `lastChunk` is undefined when the large chunk is the last. */
+  #close(lastChunk: Uint8Array | undefined, error?: unknown): void {
+    const isAlone = lastChunk !== undefined && this.#chunkReader === undefined;
     this.#end(error);
-    if (isAlone) this.#finish(last);
-    else this.#last = last;
+    if (isAlone) this.#finish(lastChunk);
+    else this.#lastChunk = lastChunk;
   }
 
-  #finish(last: Uint8Array | undefined): void {
-    if (last && last.byteLength > 0) this.#controller?.enqueue(last);
+  #finish(lastChunk: Uint8Array | undefined): void {
+    if (lastChunk && lastChunk.byteLength > 0) this.#controller?.enqueue(lastChunk);
     this.#controller?.close();
   }
 
   /** The client has taken nothing of a large chunk for too long. */
-  #stall(stalled: unknown): void {
-    this.#controller?.error(stalled);
+  #stall(error: unknown): void {
+    this.#controller?.error(error);
     if (this.#isOver) return;
-    this.#end(stalled);
+    this.#end(error);
     this.#options.onDisconnect();
   }
 
@@ -259,7 +259,7 @@ class EventStream<T> {
   }
 
   #depart(): void {
-    void this.#rest?.cancel();
+    void this.#chunkReader?.cancel();
     if (this.#isOver) return;
     this.#end();
     this.#options.onDisconnect();
@@ -269,8 +269,8 @@ class EventStream<T> {
     this.#isOver = true;
     this.#items = [];
     clearInterval(this.#heartbeat);
-    this.#options.shutdown?.removeEventListener('abort', this.#shutDown);
-    this.#options.client?.removeEventListener('abort', this.#gone);
+    this.#options.shutdown?.removeEventListener('abort', this.#onShutdown);
+    this.#options.client?.removeEventListener('abort', this.#onClientGone);
     this.#leave?.();
     this.#feed.close();
     this.#options.onEnd(error);

@@ -53,44 +53,45 @@ async function readParts(
 /** Reads a stream of bytes up to a delimiter. */
 class Source {
   readonly #next: NextPiece;
-  #rest: Uint8Array = new Uint8Array(0);
+  #unreadBytes: Uint8Array = new Uint8Array(0);
 
   constructor(next: NextPiece) {
     this.#next = next;
   }
 
   unread(bytes: Uint8Array): void {
-    this.#rest = joined(bytes, this.#rest);
+    this.#unreadBytes = joinBytes(bytes, this.#unreadBytes);
   }
 
   /** Reads up to the delimiter and consumes it. Throws `tooLong()` once more than `limitBytes` came without it. */
   async readUntil(delimiter: Uint8Array, limitBytes: number, tooLong: () => GatewayError): Promise<Uint8Array> {
-    const found = new ByteBuffer();
+    const partBytes = new ByteBuffer();
     for (;;) {
-      const at = indexOf(this.#rest, delimiter);
-      const keep = at >= 0 ? at : Math.max(0, this.#rest.byteLength - delimiter.byteLength + 1);
-      if (found.length + keep > limitBytes) throw tooLong();
-      found.append(this.#rest.subarray(0, keep));
-      if (at >= 0) {
-        this.#rest = this.#rest.subarray(at + delimiter.byteLength);
-        return found.bytes();
+      const delimiterIndex = indexOf(this.#unreadBytes, delimiter);
+      const keptLength =
+        delimiterIndex >= 0 ? delimiterIndex : Math.max(0, this.#unreadBytes.byteLength - delimiter.byteLength + 1);
+      if (partBytes.length + keptLength > limitBytes) throw tooLong();
+      partBytes.append(this.#unreadBytes.subarray(0, keptLength));
+      if (delimiterIndex >= 0) {
+        this.#unreadBytes = this.#unreadBytes.subarray(delimiterIndex + delimiter.byteLength);
+        return partBytes.bytes();
       }
-      this.#rest = this.#rest.subarray(keep);
-      await this.#more();
+      this.#unreadBytes = this.#unreadBytes.subarray(keptLength);
+      await this.#readMore();
     }
   }
 
   async take(count: number): Promise<string> {
-    while (this.#rest.byteLength < count) await this.#more();
-    const taken = new TextDecoder('latin1').decode(this.#rest.subarray(0, count));
-    this.#rest = this.#rest.subarray(count);
+    while (this.#unreadBytes.byteLength < count) await this.#readMore();
+    const taken = new TextDecoder('latin1').decode(this.#unreadBytes.subarray(0, count));
+    this.#unreadBytes = this.#unreadBytes.subarray(count);
     return taken;
   }
 
-  async #more(): Promise<void> {
+  async #readMore(): Promise<void> {
     const piece = await this.#next();
     if (piece === undefined) throw malformed('The body ends before its last boundary.');
-    this.#rest = joined(this.#rest, piece);
+    this.#unreadBytes = joinBytes(this.#unreadBytes, piece);
   }
 }
 
@@ -105,7 +106,7 @@ function indexOf(haystack: Uint8Array, needle: Uint8Array): number {
   return -1;
 }
 
-function joined(one: Uint8Array, other: Uint8Array): Uint8Array {
+function joinBytes(one: Uint8Array, other: Uint8Array): Uint8Array {
   if (one.byteLength === 0) return other;
   const both = new Uint8Array(one.byteLength + other.byteLength);
   both.set(one);

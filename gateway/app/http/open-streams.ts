@@ -12,14 +12,14 @@ export interface StreamLimits {
 /** Counts answers that stay open: event streams, and answers that wait for an outcome. */
 export class OpenStreams {
   readonly limits: StreamLimits;
-  readonly #what: string;
+  readonly #answersName: string;
   readonly #byKey = new Map<string, number>();
   readonly #shares: Shares;
 
-  /** @param what names the answers in errors, such as `streams` */
-  constructor(limits: StreamLimits, what: string) {
+  /** @param answersName names the answers in errors, such as `streams` */
+  constructor(limits: StreamLimits, answersName: string) {
     this.limits = limits;
-    this.#what = what;
+    this.#answersName = answersName;
     this.#shares = new Shares(limits.streams);
   }
 
@@ -33,32 +33,34 @@ export class OpenStreams {
    * @throws GatewayError `too-many-requests` when the key or its tenant has too many open, `gateway-busy` when all keys together have
    */
   enter({ keyId, tenant }: { readonly keyId: string; readonly tenant: string }): () => void {
-    const held = this.#byKey.get(keyId) ?? 0;
-    const options: GatewayErrorOptions = { hint: `Close some ${this.#what}, or wait until they end, then try again.` };
-    if (held >= this.limits.streamsPerKey)
+    const openCount = this.#byKey.get(keyId) ?? 0;
+    const options: GatewayErrorOptions = {
+      hint: `Close some ${this.#answersName}, or wait until they end, then try again.`,
+    };
+    if (openCount >= this.limits.streamsPerKey)
       throw new GatewayError(
         'too-many-requests',
-        `The API key ${keyId} has ${held} open ${this.#what}, the maximum.`,
+        `The API key ${keyId} has ${openCount} open ${this.#answersName}, the maximum.`,
         options,
       );
     if (!this.#shares.enter(tenant)) {
       if (this.open >= this.limits.streams)
-        throw new GatewayError('gateway-busy', `The gateway has ${this.open} open ${this.#what}, the maximum.`);
+        throw new GatewayError('gateway-busy', `The gateway has ${this.open} open ${this.#answersName}, the maximum.`);
       throw new GatewayError(
         'too-many-requests',
-        `The tenant ${tenant} has its maximum number of open ${this.#what}.`,
+        `The tenant ${tenant} has its maximum number of open ${this.#answersName}.`,
         options,
       );
     }
-    this.#byKey.set(keyId, held + 1);
-    let left = false;
+    this.#byKey.set(keyId, openCount + 1);
+    let hasLeft = false;
     return () => {
-      if (left) return;
-      left = true;
+      if (hasLeft) return;
+      hasLeft = true;
       this.#shares.leave(tenant);
-      const rest = (this.#byKey.get(keyId) ?? 1) - 1;
-      if (rest === 0) this.#byKey.delete(keyId);
-      else this.#byKey.set(keyId, rest);
+      const remainingCount = (this.#byKey.get(keyId) ?? 1) - 1;
+      if (remainingCount === 0) this.#byKey.delete(keyId);
+      else this.#byKey.set(keyId, remainingCount);
     };
   }
 }

@@ -45,16 +45,17 @@ export function preferenceApplied(preferences: Partial<Preferences>): string | u
  * `text/event-stream` and gives that type no `q`.
  */
 export function wantsEventStream(accept: string | undefined): boolean {
-  let stream = 0;
-  let json = 0;
+  let streamQuality = 0;
+  let jsonQuality = 0;
   for (const range of (accept ?? '').split(',')) {
     const [type, ...parameters] = range.split(';').map((piece) => piece.trim().toLowerCase());
-    const given = parameters.find((parameter) => parameter.startsWith('q='));
-    const quality = given === undefined ? 1 : Number.parseFloat(given.slice(2)) || 0;
-    if (type === 'text/event-stream' || type === 'text/*') stream = Math.max(stream, quality);
-    else if (type === 'application/json' || type === 'application/*' || type === '*/*') json = Math.max(json, quality);
+    const qualityParameter = parameters.find((parameter) => parameter.startsWith('q='));
+    const quality = qualityParameter === undefined ? 1 : Number.parseFloat(qualityParameter.slice(2)) || 0;
+    if (type === 'text/event-stream' || type === 'text/*') streamQuality = Math.max(streamQuality, quality);
+    else if (type === 'application/json' || type === 'application/*' || type === '*/*')
+      jsonQuality = Math.max(jsonQuality, quality);
   }
-  return stream > 0 && (stream > json || explicitFirst(accept ?? ''));
+  return streamQuality > 0 && (streamQuality > jsonQuality || explicitFirst(accept ?? ''));
 }
 
 /** In `text/event-stream, *\/*` the stream wins: clients list their preferred type first. */

@@ -1,6 +1,6 @@
 import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
-import { failureHint, waitFor } from '../errors/failures.ts';
+import { failureHint, retryAfterHeaders } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import type { Room } from '../http/bodies.ts';
 import { resultIn } from '../http/json-text.ts';
@@ -33,14 +33,14 @@ export async function collectOutcome(
   let bytes = 0;
   let truncated = false;
   // Messages of attempts that asked a person stay.
-  let kept = { count: 0, bytes: 0, truncated: false };
+  let checkpoint = { count: 0, bytes: 0, truncated: false };
   for await (const event of events) {
-    if (event.event === 'question') kept = { count: messages.length, bytes, truncated };
+    if (event.event === 'question') checkpoint = { count: messages.length, bytes, truncated };
     else if (event.event === 'start') {
       // A new attempt takes back the messages of the earlier one.
-      messages.length = kept.count;
-      ({ bytes, truncated } = kept);
-      if (kept.count === 0) room.free();
+      messages.length = checkpoint.count;
+      ({ bytes, truncated } = checkpoint);
+      if (checkpoint.count === 0) room.free();
     } else if (event.event === 'message') {
       bytes += event.data.length;
       truncated ||= bytes > maxBytes || !room.take(PARSED_FACTOR * event.data.length);
@@ -57,16 +57,16 @@ export async function collectOutcome(
       };
     } else if (event.event === 'error') {
       const { code, message, usage, cause, successor, retryAfterMs } = JSON.parse(event.data);
-      const known = isErrorCode(code) ? code : 'internal';
-      throw new GatewayError(known, String(message), {
-        hint: failureHint(known, cause),
+      const knownCode = isErrorCode(code) ? code : 'internal';
+      throw new GatewayError(knownCode, String(message), {
+        hint: failureHint(knownCode, cause),
         members: {
           messages,
           ...(usage === undefined ? {} : { usage }),
           ...(cause === undefined ? {} : { cause }),
           ...(successor === undefined ? {} : { successor }),
         },
-        headers: waitFor(retryAfterMs),
+        headers: retryAfterHeaders(retryAfterMs),
       });
     }
   }

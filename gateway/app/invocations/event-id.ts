@@ -12,13 +12,13 @@ export function eventId({ epoch, seq }: Position): string {
 }
 
 /** The place that an id names; null when the text is not an id. */
-export function placeOf(id: string): Position | null {
+export function positionOf(id: string): Position | null {
   if (!EVENT_ID.test(id)) return null;
   const [seq, epoch] = id.split('-').reverse().map(Number);
   return { epoch: epoch ?? null, seq: seq ?? 0 };
 }
 
-/** True when a reader at `place` has everything up to `last`. A larger number of another epoch may belong to an event that was lost. */
-export function hasUpTo(place: Position, last: Position): boolean {
-  return place.seq >= last.seq && (place.epoch === null || place.epoch === last.epoch);
+/** True when a reader at `position` has everything up to `last`. A larger number of another epoch may belong to an event that was lost. */
+export function hasUpTo(position: Position, last: Position): boolean {
+  return position.seq >= last.seq && (position.epoch === null || position.epoch === last.epoch);
 }

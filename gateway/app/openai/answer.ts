@@ -30,10 +30,10 @@ export class OpenAiAnswers {
   }
 
   /** Answers with the function's result. Throws the invocation's failure, or the function's refusal. */
-  async whole(c: Context<AppEnv>, call: Call, answering: Answering): Promise<Response> {
+  async answerWhole(c: Context<AppEnv>, call: Call, answering: Answering): Promise<Response> {
     const { id, named } = answering;
-    const how = { cancelOnDisconnect: !named, cancelsOnError: !named };
-    const outcome = await this.#responder.follow(c, call, id, how).catch((error: unknown) => {
+    const followOptions = { cancelOnDisconnect: !named, cancelsOnError: !named };
+    const outcome = await this.#responder.follow(c, call, id, followOptions).catch((error: unknown) => {
       // Cancel on any error (the store went away, the process stops): without a key no client can come back for the answer.
       if (!named) this.#responder.cancelAbandoned(c, call, id);
       throw error;
@@ -88,7 +88,7 @@ async function firstOf(
 ): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let stop: () => void = () => undefined;
-  const enough = new Promise<void>((resolve) => {
+  const cutoff = new Promise<void>((resolve) => {
     stop = resolve;
     timer = setTimeout(resolve, ms);
     for (const signal of signals) {
@@ -97,7 +97,7 @@ async function firstOf(
     }
   });
   try {
-    await Promise.race([work, enough]);
+    await Promise.race([work, cutoff]);
   } finally {
     clearTimeout(timer);
     for (const signal of signals) signal?.removeEventListener('abort', stop);

@@ -1,7 +1,7 @@
 import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
-import { failureHint, waitFor } from '../errors/failures.ts';
+import { failureHint, retryAfterHeaders } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { dataLines } from '../http/event-stream.ts';
 import { resultIn } from '../http/json-text.ts';
@@ -29,13 +29,13 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   #settle: { readonly resolve: () => void; readonly reject: (error: unknown) => void } | null = null;
   #frames: OpenAiFrame[] = [];
   /** Number of messages that became frames. */
-  #messages = 0;
+  #messageCount = 0;
   /** Number of those that an attempt sent before it asked a person: they stay valid. */
-  #kept = 0;
+  #keptCount = 0;
   /** True once a `start` event came. A message before one means that the first events have expired, or were cut from a full log. */
-  #started = false;
+  #hasStarted = false;
   #failure: { readonly error: unknown } | null = null;
-  #ready: (() => void) | undefined;
+  #onReady: (() => void) | undefined;
 
   constructor(open: OpenFeed<InvocationEvent>, style: StreamStyle) {
     this.#style = style;
@@ -44,13 +44,13 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     });
     // The caller may stop waiting before the first frame.
     this.begun.catch(() => undefined);
-    this.#feed = open(() => this.#arrived());
+    this.#feed = open(() => this.#onArrival());
     this.#fill();
   }
 
   /** Opens the feed for the stream that takes the frames. */
   readonly open: OpenFeed<OpenAiFrame> = (ready) => {
-    this.#ready = ready;
+    this.#onReady = ready;
     return this;
   };
 
@@ -66,9 +66,9 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     this.#feed.close();
   }
 
-  #arrived(): void {
+  #onArrival(): void {
     if (this.#settle) this.#fill();
-    this.#ready?.();
+    this.#onReady?.();
   }
 
   /** Turns waiting events into frames, until there is a frame or no event waits. */
@@ -92,27 +92,30 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
     if (event === 'message') {
       const { text } = JSON.parse(data) as { text?: string };
       if (text === undefined) return;
-      if (!this.#started) throw expired();
+      if (!this.#hasStarted) throw expired();
       this.#frames.push({ text: this.#frameOf(text), last: false });
-      this.#messages++;
+      this.#messageCount++;
     } else if (event === 'question') {
-      this.#kept = this.#messages;
-    } else if ((event === 'gap' && this.#messages > 0) || (event === 'start' && this.#messages > this.#kept)) {
+      this.#keptCount = this.#messageCount;
+    } else if (
+      (event === 'gap' && this.#messageCount > 0) ||
+      (event === 'start' && this.#messageCount > this.#keptCount)
+    ) {
       // A new attempt sends its messages again, and these clients cannot take text back.
       throw new GatewayError('runtime-lost', 'A part of the answer was lost. Discard the text that was streamed.');
     } else if (event === 'start') {
-      this.#started = true;
+      this.#hasStarted = true;
     } else if (event === 'result') {
       const refusal = refusalIn(resultIn(data).output);
       if (refusal !== null) throw refusal;
-      if (!this.#started) throw expired();
+      if (!this.#hasStarted) throw expired();
       this.#frames.push({ text: this.#style.done ? 'data: [DONE]\n\n' : '', last: true });
     } else if (event === 'error') {
       const { code, message, cause, retryAfterMs } = JSON.parse(data);
-      const known = isErrorCode(code) ? code : 'internal';
-      throw new GatewayError(known, String(message), {
-        hint: failureHint(known, cause),
-        headers: waitFor(retryAfterMs),
+      const knownCode = isErrorCode(code) ? code : 'internal';
+      throw new GatewayError(knownCode, String(message), {
+        hint: failureHint(knownCode, cause),
+        headers: retryAfterHeaders(retryAfterMs),
       });
     }
   }
@@ -121,10 +124,10 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   #frameOf(json: string): string {
     const [head, type] = (this.#style.numbered ? TYPED.exec(json) : null) ?? [];
     if (head === undefined) return `${dataLines(json)}\n\n`;
-    const rest = json.slice(head.length);
+    const remainingJson = json.slice(head.length);
     // A tenant's own function may number its events itself.
-    const number = rest.startsWith(NUMBER) ? '' : `${NUMBER}${this.#messages}`;
-    return `event: ${type}\n${dataLines(`${head}${number}${rest}`)}\n\n`;
+    const number = remainingJson.startsWith(NUMBER) ? '' : `${NUMBER}${this.#messageCount}`;
+    return `event: ${type}\n${dataLines(`${head}${number}${remainingJson}`)}\n\n`;
   }
 }
 

@@ -65,7 +65,8 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const call = callOf(c, 'invoke');
     const { answering, streamed } = await begin(c, call, served);
     const { style } = served;
-    const answer = streamed && style ? answers.stream(c, call, answering, style) : answers.whole(c, call, answering);
+    const answer =
+      streamed && style ? answers.stream(c, call, answering, style) : answers.answerWhole(c, call, answering);
     if (answering.named) return answer;
     return answer.catch((error: unknown) => {
       throw asUnnamedError(error);

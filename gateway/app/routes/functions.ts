@@ -235,9 +235,9 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
     }),
     async (c) => {
       const { name } = c.req.valid('param');
-      const left = await control.removeFunction(callOf(c, 'deploy'), name, c.req.valid('query').now === 'true');
-      if (left === null) throw unknownFunction(name);
-      return removed(c, left);
+      const draining = await control.removeFunction(callOf(c, 'deploy'), name, c.req.valid('query').now === 'true');
+      if (draining === null) throw unknownFunction(name);
+      return removalAnswer(c, draining);
     },
   );
 }
@@ -252,25 +252,25 @@ export async function invokeFunction(
   const { name, version } = referenceOf(reference);
   const invoked =
     name === '' || version === '' ? null : await control.invoke(call, { ...request, function: { name, version } });
-  return invoked ?? missing(control, call, name, version);
+  return invoked ?? throwMissing(control, call, name, version);
 }
 
 /** The version that an invocation of `name`, `name@alias` or `name@version` would run. Throws `unknown-function`, `unknown-alias`. */
 async function drawFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
   const { name, version } = referenceOf(reference);
   const found = name === '' || version === '' ? null : await control.releases.resolve(call, name, version);
-  return found ?? missing(control, call, name, version);
+  return found ?? throwMissing(control, call, name, version);
 }
 
 /** Finds the version for display: for an alias, the version with the largest share. */
 async function inspectFunction(control: ControlPlane, call: Call, reference: string): Promise<FunctionVersion> {
   const { name, version } = referenceOf(reference);
   const found = name === '' || version === '' ? null : await control.function(call, { name, version });
-  return found ?? missing(control, call, name, version);
+  return found ?? throwMissing(control, call, name, version);
 }
 
 /** Throws the error for an unknown reference, which tells a missing function from a missing version or alias. */
-export async function missing(
+export async function throwMissing(
   control: ControlPlane,
   call: Call,
   name: string,
@@ -299,7 +299,7 @@ export function referenceOf(reference: string): { name: string; version: string 
 }
 
 /** The answer to a removal: 204 when nothing remains, 202 with the versions that still drain. */
-export function removed(c: Context<AppEnv>, draining: readonly Draining[]): Response {
+export function removalAnswer(c: Context<AppEnv>, draining: readonly Draining[]): Response {
   return draining.length === 0 ? c.body(null, 204) : jsonAnswer(c, { draining }, 202);
 }
 

@@ -6,7 +6,7 @@ import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { AliasSchema, DrainingSchema, RollbackSchema } from '../schemas/functions.ts';
 import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
-import { missing, nameParam, REMOVED, removed, removeQuery, unknownFunction } from './functions.ts';
+import { nameParam, REMOVED, removalAnswer, removeQuery, throwMissing, unknownFunction } from './functions.ts';
 
 const MAX_TEXT = 1000;
 const MAX_LISTED = 64;
@@ -219,8 +219,8 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
     async (c) => {
       const call = callOf(c, 'deploy');
       const { name, version } = c.req.valid('param');
-      const left = await releases.removeVersion(call, name, version, c.req.valid('query').now === 'true');
-      return left === null ? await missing(control, call, name, version) : removed(c, left);
+      const draining = await releases.removeVersion(call, name, version, c.req.valid('query').now === 'true');
+      return draining === null ? await throwMissing(control, call, name, version) : removalAnswer(c, draining);
     },
   );
 

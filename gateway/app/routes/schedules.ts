@@ -12,7 +12,7 @@ import { TIMES_HINT } from '../resources/schedules.ts';
 import { ScheduleSchema } from '../schemas/schedules.ts';
 import { InputChecker } from '../validation/input.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { missing, referenceOf } from './functions.ts';
+import { referenceOf, throwMissing } from './functions.ts';
 
 /** JSON may escape a byte as six characters. */
 const MAX_BODY_BYTES = MAX_INPUT_BYTES * 6 + 1024;
@@ -101,7 +101,7 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
               ...{ name, timing, input: text, function: { name: fn, version } },
               check: (found) => inputs.check(found, input),
             });
-      return c.json(schedule ?? (await missing(control, call, fn, version)), 200);
+      return c.json(schedule ?? (await throwMissing(control, call, fn, version)), 200);
     },
   );
 

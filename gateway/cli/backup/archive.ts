@@ -49,7 +49,7 @@ const headers = z.discriminatedUnion('kind', [
 ]);
 
 /** A later version may have another description, but keeps `version` in this place. */
-const versioned = z.object({ kind: z.string(), version: count });
+const versionedSchema = z.object({ kind: z.string(), version: count });
 
 export type Description = z.output<typeof description>;
 export type Header = z.output<typeof headers>;
@@ -103,24 +103,24 @@ export class ArchiveWriter {
  */
 export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
   const hash = createHash('sha256');
-  let at = 0;
-  let ahead = Buffer.alloc(0);
+  let offset = 0;
+  let readAhead = Buffer.alloc(0);
   const read = async (bytes: number): Promise<Buffer> => {
-    if (ahead.length < bytes) {
+    if (readAhead.length < bytes) {
       // A new buffer, as the reader may keep earlier frames.
       const buffer = Buffer.alloc(Math.max(bytes, READ_BYTES));
       let filled = 0;
       while (filled < bytes) {
-        const { bytesRead } = await file.read(buffer, filled, buffer.length - filled, at + filled);
+        const { bytesRead } = await file.read(buffer, filled, buffer.length - filled, offset + filled);
         if (bytesRead === 0) throw new ArchiveFault('The file ends too early: it was cut, or its backup broke off.');
         filled += bytesRead;
       }
-      ahead = buffer.subarray(0, filled);
+      readAhead = buffer.subarray(0, filled);
     }
-    const taken = ahead.subarray(0, bytes);
-    ahead = ahead.subarray(bytes);
-    at += bytes;
-    return taken;
+    const piece = readAhead.subarray(0, bytes);
+    readAhead = readAhead.subarray(bytes);
+    offset += bytes;
+    return piece;
   };
   for (let frames = 0; ; frames++) {
     const prefix = await read(PREFIX_BYTES);
@@ -134,7 +134,7 @@ export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
       if (header.sha256 !== hash.digest('hex'))
         throw new ArchiveFault('The file was changed: its checksum does not match.');
       const { size } = await file.stat();
-      if (size !== at) throw new ArchiveFault(`The file has ${size - at} bytes behind its end.`);
+      if (size !== offset) throw new ArchiveFault(`The file has ${size - offset} bytes behind its end.`);
       return;
     }
     hash.update(prefix).update(text).update(body);
@@ -148,7 +148,7 @@ function parse(text: Buffer, frames: number): Header {
   } catch {
     throw unreadable(frames);
   }
-  const { kind, version } = (frames === 0 && versioned.safeParse(value).data) || {};
+  const { kind, version } = (frames === 0 && versionedSchema.safeParse(value).data) || {};
   if (kind === 'backup' && version !== ARCHIVE_VERSION)
     throw new ArchiveFault(`The backup has format ${version}; this release of Pie reads format ${ARCHIVE_VERSION}.`);
   const parsed = headers.safeParse(value);

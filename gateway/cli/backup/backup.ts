@@ -77,7 +77,7 @@ async function write(
 ): Promise<Omit<BackupSummary, 'file'>> {
   const archive = new ArchiveWriter(handle);
   let [records, files] = [0, 0];
-  const told = () => onProgress(`${records} records, ${files} files, ${Math.round(archive.bytes / 1e6)} MB`);
+  const reportProgress = () => onProgress(`${records} records, ${files} files, ${Math.round(archive.bytes / 1e6)} MB`);
   await archive.add({
     ...{ kind: 'backup', version: ARCHIVE_VERSION, release, createdAt: new Date().toISOString() },
     machine: config.machine.name,
@@ -89,15 +89,15 @@ async function write(
       signal.throwIfAborted();
       await archive.add(header, body);
       if (header.first) records += 1;
-      told();
+      reportProgress();
     }
   });
   const scratch = await mkdtemp(path.join(directory, '.pie-backup-'));
   try {
-    for await (const at of keptFiles(config.home)) {
+    for await (const relativePath of keptFiles(config.home)) {
       signal.throwIfAborted();
-      if (await addFile(archive, config.home, at, scratch)) files += 1;
-      told();
+      if (await addFile(archive, config.home, relativePath, scratch)) files += 1;
+      reportProgress();
     }
   } finally {
     await rm(scratch, { recursive: true, force: true });

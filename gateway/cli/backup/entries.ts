@@ -21,17 +21,17 @@ export interface EntryPart {
 /** The kept records of a Redis that nothing changes meanwhile, in parts. A record may come twice, each time from its beginning. */
 export async function* keptEntries(redis: Redis, prefix: string): AsyncGenerator<EntryPart> {
   for await (const page of pagesOf(redis, prefix)) {
-    const kept = page.filter((key) => isKept(nameOf(key, prefix)));
-    const asked = redis.pipeline();
-    for (const key of kept) asked.type(key).call('PEXPIRETIME', key);
-    const told = (await asked.exec()) ?? [];
-    for (const [i, key] of kept.entries()) {
-      const [[typeError, type] = [], [timeError, time] = []] = told.slice(2 * i);
+    const keptKeys = page.filter((key) => isKept(nameOf(key, prefix)));
+    const queries = redis.pipeline();
+    for (const key of keptKeys) queries.type(key).call('PEXPIRETIME', key);
+    const replies = (await queries.exec()) ?? [];
+    for (const [i, key] of keptKeys.entries()) {
+      const [[typeError, type] = [], [timeError, time] = []] = replies.slice(2 * i);
       if (typeError || timeError) throw typeError ?? timeError;
-      const expires = Number(time);
+      const expiresAtMs = Number(time);
       // A component expires only until a function version uses it: its upload has not ended.
-      if (expires > 0 && componentHash(nameOf(key, prefix)) !== undefined) continue;
-      yield* entryParts(redis, key, prefix, String(type), expires);
+      if (expiresAtMs > 0 && componentHash(nameOf(key, prefix)) !== undefined) continue;
+      yield* entryParts(redis, key, prefix, String(type), expiresAtMs);
     }
   }
 }
@@ -41,7 +41,7 @@ async function* entryParts(
   key: Buffer,
   prefix: string,
   type: string,
-  expires: number,
+  expiresAtMs: number,
 ): AsyncGenerator<EntryPart> {
   let first = true;
   for await (const items of itemsOf(redis, key, type)) {
@@ -49,7 +49,7 @@ async function* entryParts(
       kind: 'entry',
       type: type as EntryType,
       first,
-      ...(expires > 0 && { expiresAt: expires }),
+      ...(expiresAtMs > 0 && { expiresAt: expiresAtMs }),
     } as const;
     yield { header, body: listBody([key.subarray(prefix.length + 1), ...items]) };
     first = false;
@@ -73,15 +73,15 @@ async function* itemsOf(redis: Redis, key: Buffer, type: string): AsyncGenerator
     case 'string':
       return yield* stringParts(redis, key);
     case 'hash':
-      return yield* chunked(scanned(redis, 'HSCAN', key), 2);
+      return yield* chunksOf(scanItems(redis, 'HSCAN', key), 2);
     case 'set':
-      return yield* chunked(scanned(redis, 'SSCAN', key), 1);
+      return yield* chunksOf(scanItems(redis, 'SSCAN', key), 1);
     case 'zset':
-      return yield* chunked(scanned(redis, 'ZSCAN', key), 2);
+      return yield* chunksOf(scanItems(redis, 'ZSCAN', key), 2);
     case 'list':
-      return yield* chunked(listed(redis, key), 1);
+      return yield* chunksOf(listItems(redis, key), 1);
     case 'stream':
-      return yield* streamed(redis, key);
+      return yield* streamEntries(redis, key);
     default:
       // The record has expired since the listing.
       return;
@@ -96,7 +96,7 @@ async function* stringParts(redis: Redis, key: Buffer): AsyncGenerator<Buffer[]>
   }
 }
 
-async function* scanned(redis: Redis, command: 'HSCAN' | 'SSCAN' | 'ZSCAN', key: Buffer): AsyncGenerator<Buffer> {
+async function* scanItems(redis: Redis, command: 'HSCAN' | 'SSCAN' | 'ZSCAN', key: Buffer): AsyncGenerator<Buffer> {
   for (let cursor = '0', first = true; first || cursor !== '0'; first = false) {
     const [next, items] = (await redis.callBuffer(command, key, cursor, 'COUNT', PAGE)) as [Buffer, Buffer[]];
     yield* items;
@@ -104,7 +104,7 @@ async function* scanned(redis: Redis, command: 'HSCAN' | 'SSCAN' | 'ZSCAN', key:
   }
 }
 
-async function* listed(redis: Redis, key: Buffer): AsyncGenerator<Buffer> {
+async function* listItems(redis: Redis, key: Buffer): AsyncGenerator<Buffer> {
   for (let at = 0; ; at += PAGE) {
     const items = await redis.lrangeBuffer(key, at, at + PAGE - 1);
     yield* items;
@@ -113,7 +113,7 @@ async function* listed(redis: Redis, key: Buffer): AsyncGenerator<Buffer> {
 }
 
 /** Each entry of a stream goes in a part of its own: its id, then its fields. */
-async function* streamed(redis: Redis, key: Buffer): AsyncGenerator<Buffer[]> {
+async function* streamEntries(redis: Redis, key: Buffer): AsyncGenerator<Buffer[]> {
   for (let after = '-'; ; ) {
     const entries = (await redis.xrangeBuffer(key, after, '+', 'COUNT', PAGE)) as [Buffer, Buffer[]][];
     for (const [id, fields] of entries) yield [id, ...fields];
@@ -124,7 +124,7 @@ async function* streamed(redis: Redis, key: Buffer): AsyncGenerator<Buffer[]> {
 }
 
 /** Gathers items, in whole groups, into chunks. */
-async function* chunked(items: AsyncIterable<Buffer>, group: number): AsyncGenerator<Buffer[]> {
+async function* chunksOf(items: AsyncIterable<Buffer>, group: number): AsyncGenerator<Buffer[]> {
   let chunk: Buffer[] = [];
   let bytes = 0;
   for await (const item of items) {
@@ -142,7 +142,7 @@ async function* chunked(items: AsyncIterable<Buffer>, group: number): AsyncGener
 export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly key: string; readonly items: Buffer[] } {
   const [name, ...items] = listOf(body);
   const key = name?.toString('utf8') ?? '';
-  const fits = {
+  const isWellFormed = {
     string: items.length === 1,
     hash: items.length > 0 && items.length % 2 === 0,
     zset: items.length > 0 && items.length % 2 === 0 && items.every((item, i) => i % 2 === 0 || isScore(item)),
@@ -152,7 +152,7 @@ export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly ke
   }[type];
   if (!(isKept(key) || wasKept(key)) || !name?.equals(Buffer.from(key)))
     throw new ArchiveFault('The file has a record that no backup has.');
-  if (!fits) throw new ArchiveFault(`The record ${key} of the file is malformed.`);
+  if (!isWellFormed) throw new ArchiveFault(`The record ${key} of the file is malformed.`);
   return { key, items };
 }
 

@@ -49,21 +49,21 @@ export async function assertRoom(
       advice: 'Nothing was changed. Raise max_memory_mb below [redis] in pie.toml, or maxmemory of your Redis.',
     });
   // A private Redis writes the records to the same disk, and keeps its log of them until it has written a shorter one.
-  const needed = contents.fileBytes + (config.redis.kind === 'private' ? 2 * contents.recordBytes : 0);
-  const free = (await freeBytes(config.home)) + (await keptBytes(config.home));
-  if (needed > free)
+  const neededDisk = contents.fileBytes + (config.redis.kind === 'private' ? 2 * contents.recordBytes : 0);
+  const freeDisk = (await freeBytes(config.home)) + (await keptBytes(config.home));
+  if (neededDisk > freeDisk)
     throw new Failure(`The disk of ${config.home} has too little room for the backup.`, {
       exitCode: EXIT.refused,
       code: 'disk-full',
-      why: `It needs ${mb(needed)}, and ${mb(free)} are free.`,
+      why: `It needs ${mb(neededDisk)}, and ${mb(freeDisk)} are free.`,
       advice: 'Nothing was changed. Make room, or set PIE_HOME to a folder on another disk.',
     });
 }
 
 /** Bytes that an empty Redis would take for data; null without a limit. */
 async function memoryOf(redis: Redis): Promise<number | null> {
-  const told = await redis.info('memory');
-  const field = (name: string) => Number(new RegExp(`^${name}:(\\d+)`, 'm').exec(told)?.[1] ?? 0);
+  const infoText = await redis.info('memory');
+  const field = (name: string) => Number(new RegExp(`^${name}:(\\d+)`, 'm').exec(infoText)?.[1] ?? 0);
   const limit = field('maxmemory');
   return limit === 0 ? null : limit - field('used_memory_startup');
 }

@@ -54,8 +54,8 @@ export async function withRedis<T>(
 ): Promise<T> {
   const options = { maxRetriesPerRequest: 0, retryStrategy: () => null, commandTimeout: COMMAND_MS, lazyConnect: true };
   // Commands of one connection keep their order.
-  const ordered = { ...options, enableAutoPipelining: false };
-  const redis = new Redis(redisOptions({ redis: settings }, { ...ordered, ...(db !== undefined && { db }) }));
+  const orderedOptions = { ...options, enableAutoPipelining: false };
+  const redis = new Redis(redisOptions({ redis: settings }, { ...orderedOptions, ...(db !== undefined && { db }) }));
   redis.on('error', () => undefined); // The failing command reports the error.
   try {
     await redis.connect().catch((cause: unknown) => {
@@ -69,26 +69,26 @@ export async function withRedis<T>(
 
 /** Asks Redis for a snapshot, as a replica does, and writes it to a file. */
 async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal: AbortSignal): Promise<void> {
-  const socket = await connected(settings, signal);
+  const socket = await openSocket(settings, signal);
   try {
     const stream = socket.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
-    const next = async (): Promise<Buffer> => {
+    const nextChunk = async (): Promise<Buffer> => {
       const { value, done } = await stream.next();
       if (done) throw new Failure('Redis ended the connection before the snapshot was complete.', refusal(''));
       return value;
     };
-    let held: Buffer = Buffer.alloc(0);
-    const line = async (): Promise<string> => {
+    let unreadBytes: Buffer = Buffer.alloc(0);
+    const readLine = async (): Promise<string> => {
       for (;;) {
-        const end = held.indexOf('\n');
+        const end = unreadBytes.indexOf('\n');
         if (end >= 0) {
-          const text = held.toString('latin1', 0, end).trim();
-          held = held.subarray(end + 1);
+          const text = unreadBytes.toString('latin1', 0, end).trim();
+          unreadBytes = unreadBytes.subarray(end + 1);
           return text;
         }
-        if (held.length > MAX_LINE_BYTES)
+        if (unreadBytes.length > MAX_LINE_BYTES)
           throw new Failure(`Redis answered with a line of more than ${MAX_LINE_BYTES} bytes.`, refusal(''));
-        held = Buffer.concat([held, await next()]);
+        unreadBytes = Buffer.concat([unreadBytes, await nextChunk()]);
       }
     };
     const { username, password } = redisOptions({ redis: settings });
@@ -101,39 +101,39 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
     // Redis refuses SYNC while it still owes an answer to an earlier command.
     for (const words of greeting) {
       socket.write(command(...words));
-      const text = await line();
+      const text = await readLine();
       // A Redis before version 7 does not know `rdb-only`: it goes on sending after the mark.
       if (text.startsWith('-') && !text.startsWith('-ERR Unrecognized REPLCONF option')) throw refused(text);
     }
     socket.write(command('SYNC'));
-    const mark = await announced(line);
+    const mark = await readAnnouncement(readLine);
     if (typeof mark === 'number') {
-      for (let left = mark; left > 0; ) {
-        if (held.length === 0) held = await next();
-        const part = held.subarray(0, left);
+      for (let remainingBytes = mark; remainingBytes > 0; ) {
+        if (unreadBytes.length === 0) unreadBytes = await nextChunk();
+        const part = unreadBytes.subarray(0, remainingBytes);
         await file.writeFile(part);
-        left -= part.length;
-        held = held.subarray(part.length);
+        remainingBytes -= part.length;
+        unreadBytes = unreadBytes.subarray(part.length);
       }
       return;
     }
     for (;;) {
-      if (held.length >= MARK_BYTES && held.subarray(-MARK_BYTES).equals(mark)) break;
+      if (unreadBytes.length >= MARK_BYTES && unreadBytes.subarray(-MARK_BYTES).equals(mark)) break;
       // The mark may begin in the last bytes.
-      const sure = Math.max(0, held.length - MARK_BYTES);
-      await file.writeFile(held.subarray(0, sure));
-      held = Buffer.concat([held.subarray(sure), await next()]);
+      const safeLength = Math.max(0, unreadBytes.length - MARK_BYTES);
+      await file.writeFile(unreadBytes.subarray(0, safeLength));
+      unreadBytes = Buffer.concat([unreadBytes.subarray(safeLength), await nextChunk()]);
     }
-    await file.writeFile(held.subarray(0, -MARK_BYTES));
+    await file.writeFile(unreadBytes.subarray(0, -MARK_BYTES));
   } finally {
     socket.destroy();
   }
 }
 
 /** The length of the snapshot that Redis announces, or the mark at its end. */
-async function announced(line: () => Promise<string>): Promise<number | Buffer> {
+async function readAnnouncement(readLine: () => Promise<string>): Promise<number | Buffer> {
   for (;;) {
-    const text = await line();
+    const text = await readLine();
     // While it prepares the snapshot, Redis sends empty lines.
     if (text === '') continue;
     const [, mark, bytes] = /^\$(?:EOF:(.{40})|(\d+))$/.exec(text) ?? [];
@@ -153,12 +153,12 @@ const refusal = (text: string) => ({
     'Run this on the first machine, with the operator’s Redis user. That user needs the permissions SYNC and REPLCONF.',
 });
 
-async function connected(settings: RedisSettings, signal: AbortSignal): Promise<Socket> {
-  const { path: at, host = 'localhost', port = 6379, tls } = redisOptions({ redis: settings });
-  const to = at === undefined ? { host, port } : { path: at };
+async function openSocket(settings: RedisSettings, signal: AbortSignal): Promise<Socket> {
+  const { path: socketPath, host = 'localhost', port = 6379, tls } = redisOptions({ redis: settings });
+  const endpoint = socketPath === undefined ? { host, port } : { path: socketPath };
   // Node refuses an IP address as a server name.
-  const named = isIP(host) === 0 && { servername: host };
-  const socket = tls === undefined ? connect(to) : connectTls({ ...to, ...tls, ...named });
+  const serverName = isIP(host) === 0 && { servername: host };
+  const socket = tls === undefined ? connect(endpoint) : connectTls({ ...endpoint, ...tls, ...serverName });
   socket.setTimeout(SILENCE_MS, () => socket.destroy(new Error(`Redis sent nothing for ${SILENCE_MS / 1000} s`)));
   signal.addEventListener('abort', () => socket.destroy(signal.reason as Error), { once: true });
   try {

@@ -16,11 +16,11 @@ export const answer: Command = {
     { line: 'pie answer inv_4f1c', does: 'prints what it asks' },
     { line: `pie answer inv_4f1c '{"approve":true}'`, does: 'answers, and the invocation goes on' },
   ],
-  async run({ args: [id = '', given], options, terminal, signal, connect }) {
-    const written = { what: 'answer', before: `pie answer ${id}`, example: '{"approve":true}' };
-    const value = given === undefined ? undefined : readInput(given, written);
+  async run({ args: [id = '', answerText], options, terminal, signal, connect }) {
+    const inputHint = { what: 'answer', before: `pie answer ${id}`, example: '{"approve":true}' };
+    const value = answerText === undefined ? undefined : readInput(answerText, inputHint);
     const { client } = await connect();
-    if (given === undefined) {
+    if (answerText === undefined) {
       const { question } = await client.invocation(id, { signal });
       if (question === undefined)
         throw new Failure(`The invocation ${id} has no open question.`, { code: 'not-waiting' });

@@ -5,7 +5,7 @@ import { EXIT, Failure } from '../failure.ts';
 const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
 /** Completion scripts for shells, made from the commands. */
-export function completion(all: () => Promise<readonly Command[]>): Command {
+export function completion(loadCommands: () => Promise<readonly Command[]>): Command {
   return {
     name: 'completion',
     summary: 'Print a completion script for a shell',
@@ -22,7 +22,7 @@ export function completion(all: () => Promise<readonly Command[]>): Command {
     ],
     async run({ args, terminal }) {
       const [shell] = args;
-      const script = scriptFor(shell ?? '', await all());
+      const script = scriptFor(shell ?? '', await loadCommands());
       if (script === null)
         throw new Failure(`Pie has no completion for "${shell}".`, { advice: `Name one of ${SHELLS.join(', ')}.` });
       terminal.print(script);
@@ -42,8 +42,8 @@ function scriptFor(shell: string, commands: readonly Command[]): string | null {
 
 /** Long flags of a command, `--json` included. */
 function flags(command: Command): string[] {
-  const own = (command.options ?? []).map((option) => /--[\w-]+/.exec(option.flags)?.[0] ?? '');
-  return [...own, ...(command.passThrough === true ? [] : ['--json']), '--help'].filter((flag) => flag !== '');
+  const ownFlags = (command.options ?? []).map((option) => /--[\w-]+/.exec(option.flags)?.[0] ?? '');
+  return [...ownFlags, ...(command.passThrough === true ? [] : ['--json']), '--help'].filter((flag) => flag !== '');
 }
 
 /** First words of the commands, each once. */
@@ -59,7 +59,7 @@ function bash(commands: readonly Command[]): string {
   }
   const cases = commands.map((command) => `    "${command.name}") words="${flags(command).join(' ')}" ;;`);
   const seconds = [...groups].map(([first, words]) => `    "${first} ") words="${words.join(' ')}" ;;`);
-  const taking = (argument: string) =>
+  const commandsWith = (argument: string) =>
     commands
       .filter((command) => command.arguments?.some(({ name }) => name === argument))
       .map((command) => `"${command.name}"`)
@@ -86,11 +86,11 @@ ${[...seconds, ...cases].join('\n')}
     --tenant) words="$(_pie_tenants)" ;;
     *) if [[ "$current" != -* ]]; then
       case "$name" in
-        ${taking('function')}) words="$(_pie_functions)" ;;
-        ${taking('tenant')}) words="$(_pie_tenants)" ;;
-        ${taking('host')}) words="$(_pie_hosts)" ;;
-        ${taking('quota')}) words="${QUOTA_NAMES.join(' ')}" ;;
-        ${taking('source')}) COMPREPLY=($(compgen -f -- "$current")); return ;;
+        ${commandsWith('function')}) words="$(_pie_functions)" ;;
+        ${commandsWith('tenant')}) words="$(_pie_tenants)" ;;
+        ${commandsWith('host')}) words="$(_pie_hosts)" ;;
+        ${commandsWith('quota')}) words="${QUOTA_NAMES.join(' ')}" ;;
+        ${commandsWith('source')}) COMPREPLY=($(compgen -f -- "$current")); return ;;
       esac
     fi ;;
   esac
@@ -109,8 +109,8 @@ function fish(commands: readonly Command[]): string {
         ? `complete -c pie -n '__fish_seen_subcommand_from ${first}' -a ${second} -d '${summary}'`
         : `complete -c pie -n __fish_use_subcommand -a ${first} -d '${summary}'`,
     );
-    const both = `__fish_seen_subcommand_from ${first}${second ? `; and __fish_seen_subcommand_from ${second}` : ''}`;
-    for (const flag of flags(command)) lines.push(`complete -c pie -n '${both}' -l ${flag.slice(2)}`);
+    const condition = `__fish_seen_subcommand_from ${first}${second ? `; and __fish_seen_subcommand_from ${second}` : ''}`;
+    for (const flag of flags(command)) lines.push(`complete -c pie -n '${condition}' -l ${flag.slice(2)}`);
     if (command.arguments?.some((argument) => argument.name === 'source')) {
       lines.push(`complete -c pie -n '__fish_seen_subcommand_from ${first}' -F`);
     }

@@ -70,7 +70,8 @@ export const deploy: Command = {
   async run(call) {
     const { args, options } = call;
     const name = text(options, 'name');
-    const sourceOf = (target: string) => stating(findFunction(target, name), options.latency as Targets | undefined);
+    const sourceOf = (target: string) =>
+      withLatency(findFunction(target, name), options.latency as Targets | undefined);
     if (options.upgrading !== undefined && !(await isUpgraded(call, options.upgrading === 'wait')))
       return EXIT.upgrading;
     if (args.length <= 1) return deployOne(call, sourceOf(args[0] ?? '.'));
@@ -84,24 +85,25 @@ export const deploy: Command = {
 
 /**
  * True once all runtimes that take invocations are of this release. The wait outlasts gateways and stores that restart: an upgrade restarts them.
- * @param waits true to wait until then; otherwise resolves to false at once when they are not
+ * @param shouldWait true to wait until then; otherwise resolves to false at once when they are not
  */
-async function isUpgraded({ connect, terminal, signal }: Call, waits: boolean): Promise<boolean> {
+async function isUpgraded({ connect, terminal, signal }: Call, shouldWait: boolean): Promise<boolean> {
   const { client } = await connect();
-  for (let told = ''; ; await sleep(UPGRADE_POLL_MS, undefined, { signal })) {
-    const why = await upgradeUnderWay(client, signal, waits);
-    if (why === null) return true;
-    if (why !== told) terminal.note(`${why} ${waits ? 'Waiting until they are upgraded.' : 'Nothing was deployed.'}`);
-    if (!waits) return false;
-    told = why;
+  for (let lastReason = ''; ; await sleep(UPGRADE_POLL_MS, undefined, { signal })) {
+    const reason = await upgradeUnderWay(client, signal, shouldWait);
+    if (reason === null) return true;
+    if (reason !== lastReason)
+      terminal.note(`${reason} ${shouldWait ? 'Waiting until they are upgraded.' : 'Nothing was deployed.'}`);
+    if (!shouldWait) return false;
+    lastReason = reason;
   }
 }
 
 /**
  * The reason why runtimes may lack calls of this release; null when none does.
- * @param waits when true, a platform that cannot be asked is a reason, too
+ * @param shouldWait when true, a platform that cannot be asked is a reason, too
  */
-async function upgradeUnderWay(client: PieClient, signal: AbortSignal, waits: boolean): Promise<string | null> {
+async function upgradeUnderWay(client: PieClient, signal: AbortSignal, shouldWait: boolean): Promise<string | null> {
   try {
     const load: Partial<PlatformLoad> = await client.operations.load({ signal });
     if (!load.otherContracts)
@@ -109,14 +111,14 @@ async function upgradeUnderWay(client: PieClient, signal: AbortSignal, waits: bo
     if (load.otherContracts.length === 0) return null;
     return `Runtimes of another release take invocations and may lack calls of this one: ${load.otherContracts.join(', ')}.`;
   } catch (error) {
-    if (waits && error instanceof PieError && error.retryable)
+    if (shouldWait && error instanceof PieError && error.retryable)
       return `The runtimes cannot be listed now: ${error.message}`;
     throw error;
   }
 }
 
 /** The function with `targets` in place of its manifest's latency targets, if any are given. */
-function stating(source: FunctionSource, targets: Targets | undefined): FunctionSource {
+function withLatency(source: FunctionSource, targets: Targets | undefined): FunctionSource {
   if (targets === undefined) return source;
   return { ...source, manifest: { ...source.manifest, latency: targets } };
 }
@@ -139,7 +141,7 @@ async function deployOne(call: Call, source: FunctionSource): Promise<number> {
     terminal.print(lineOf(deployment));
     for (const line of reportLines(deployment)) terminal.print(line);
     terminal.print(`${url}/invocations`);
-    terminal.value(shownOf(deployment, url));
+    terminal.value(reportOf(deployment, url));
     for (const note of deployment.built?.notes ?? []) terminal.note(`note: ${note}`);
     for (const warning of deployed.warnings) terminal.note(`warning: ${warning}`);
     const input = quoted(JSON.stringify(exampleInput(source.manifest)));
@@ -196,11 +198,11 @@ async function deployAll(
   const progress = terminal.progress(`Deploying ${counted(sources.length, 'function')}`);
   const failures: Failure[] = [];
   const warnings: string[] = [];
-  const waiting = sources.values();
-  let done = 0;
-  let created = 0;
+  const sourceQueue = sources.values();
+  let doneCount = 0;
+  let createdCount = 0;
   const work = async () => {
-    for (const source of waiting) {
+    for (const source of sourceQueue) {
       const { name } = source.manifest;
       try {
         if (options.dryRun === true) {
@@ -211,15 +213,15 @@ async function deployAll(
           warnings.push(...plan.warnings.map((warning) => `${name}: ${warning}`));
         } else {
           const deployment = await deployFunction(client, source, { ...targetOf(options), signal });
-          if (deployment.deployed.created) created++;
-          terminal.value(shownOf(deployment, addressOf(credentials.url, name)));
+          if (deployment.deployed.created) createdCount++;
+          terminal.value(reportOf(deployment, addressOf(credentials.url, name)));
           warnings.push(...deployment.deployed.warnings.map((warning) => `${name}: ${warning}`));
         }
       } catch (error) {
         signal.throwIfAborted();
-        failures.push(about(name, toFailure(error)));
+        failures.push(prefixedFailure(name, toFailure(error)));
       }
-      progress.update(`Deploying: ${++done} of ${sources.length}, last ${name}`);
+      progress.update(`Deploying: ${++doneCount} of ${sources.length}, last ${name}`);
     }
   };
   try {
@@ -228,19 +230,19 @@ async function deployAll(
     progress.clear();
     throw error;
   }
-  const took = duration(performance.now() - startedAt);
-  const well = counted(sources.length - failures.length, 'function');
+  const elapsed = duration(performance.now() - startedAt);
+  const succeededText = counted(sources.length - failures.length, 'function');
   progress.done(
     options.dryRun === true
-      ? `Checked ${well} in ${took}; nothing was stored`
-      : `Deployed ${well}, ${created} of them new or changed, in ${took}`,
+      ? `Checked ${succeededText} in ${elapsed}; nothing was stored`
+      : `Deployed ${succeededText}, ${createdCount} of them new or changed, in ${elapsed}`,
   );
   for (const warning of warnings.sort()) terminal.note(`warning: ${warning}`);
   for (const failure of failures) terminal.failure(failure);
   return failures[0]?.exitCode ?? EXIT.ok;
 }
 
-function about(name: string, failure: Failure): Failure {
+function prefixedFailure(name: string, failure: Failure): Failure {
   return new Failure(`${name}: ${failure.message}`, { ...failure, cause: failure.cause });
 }
 
@@ -256,7 +258,7 @@ function lineOf({ deployed }: Deployment): string {
   return `${deployed.name}@${deployed.version}  ${deployed.created ? 'new version' : 'this content was deployed before'}`;
 }
 
-function shownOf({ deployed, built, deployMs }: Deployment, url: string): object {
+function reportOf({ deployed, built, deployMs }: Deployment, url: string): object {
   return {
     ...deployed,
     url,

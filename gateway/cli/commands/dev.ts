@@ -30,13 +30,13 @@ export const dev: Command = {
     findFunction(target, undefined);
     try {
       await using platform = await devPlatform(call);
-      terminal.value({ kind: 'serving', url: platform.url, own: platform.own });
+      terminal.value({ kind: 'serving', url: platform.url, own: platform.isOwn });
       using watch = new SourceWatch();
       const following = new Following();
       try {
         let files: readonly string[] = [];
         /** Versions that this command made and has not replaced yet, by function. */
-        const made = new Map<string, string>();
+        const madeVersions = new Map<string, string>();
         for (;;) {
           const startedAt = Date.now();
           const cycle = await deployOnce(platform.client, target, terminal, signal);
@@ -45,21 +45,23 @@ export const dev: Command = {
           // A file of the last bundle may hold the fix for a failed build.
           files = name === null ? [...new Set([...files, ...cycle.files])] : cycle.files;
           watch.watch(files, startedAt, name === null);
-          const replaced = made.get(name ?? '');
-          if (deployed !== null && deployed.version !== replaced) {
-            if (replaced !== undefined)
-              await removeReplaced(platform.client, deployed.name, replaced, terminal, signal);
-            if (deployed.created) made.set(deployed.name, deployed.version);
-            else made.delete(deployed.name);
+          const replacedVersion = madeVersions.get(name ?? '');
+          if (deployed !== null && deployed.version !== replacedVersion) {
+            if (replacedVersion !== undefined)
+              await removeReplaced(platform.client, deployed.name, replacedVersion, terminal, signal);
+            if (deployed.created) madeVersions.set(deployed.name, deployed.version);
+            else madeVersions.delete(deployed.name);
           }
           const superseded = new AbortController();
-          const running = AbortSignal.any([signal, superseded.signal]);
+          const cycleSignal = AbortSignal.any([signal, superseded.signal]);
           if (name !== null)
-            await following.of(name, (until, begun) => showLogs(platform.client, name, terminal, until, begun));
+            await following.follow(name, (endSignal, onBegun) =>
+              showLogs(platform.client, name, terminal, endSignal, onBegun),
+            );
           const invocation =
             name === null || input === undefined
               ? undefined
-              : invokeOnce(platform.client, name, input, terminal, running);
+              : invokeOnce(platform.client, name, input, terminal, cycleSignal);
           try {
             await Promise.race([watch.change(signal), platform.ended]);
           } finally {
@@ -82,25 +84,25 @@ export const dev: Command = {
 export class Following {
   #name: string | null = null;
   #ending = new AbortController();
-  #shown: Promise<void> = Promise.resolve();
+  #showing: Promise<void> = Promise.resolve();
 
   /** Resolves once following has begun or failed, so that no later log line is missed. */
-  of(name: string, show: (until: AbortSignal, begun: () => void) => Promise<void>): Promise<void> {
+  follow(name: string, show: (endSignal: AbortSignal, onBegun: () => void) => Promise<void>): Promise<void> {
     if (name === this.#name) return Promise.resolve();
     this.#ending.abort();
     this.#ending = new AbortController();
     const { signal } = this.#ending;
     this.#name = name;
-    return new Promise((begun) => {
-      this.#shown = show(signal, begun).finally(() => {
+    return new Promise((onBegun) => {
+      this.#showing = show(signal, onBegun).finally(() => {
         if (this.#ending.signal === signal) this.#name = null;
-        begun();
+        onBegun();
       });
     });
   }
 
   async stop(): Promise<void> {
     this.#ending.abort();
-    await this.#shown;
+    await this.#showing;
   }
 }

@@ -20,7 +20,7 @@ export interface FollowOptions {
 /** Shows an invocation's events until it ends. Returns the exit code of a success; throws {@link Failure} for a failed invocation. */
 export async function follow(stream: InvocationStream, options: FollowOptions): Promise<number> {
   const { terminal } = options;
-  let said = 0;
+  let shownLength = 0;
   let atLineStart = true;
   const startedAt = performance.now();
   let warning = '';
@@ -37,7 +37,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         if (attempt === 1) break;
         // The output of the earlier attempt stays visible: tell the reader that it no longer counts.
         await endLine();
-        said = 0;
+        shownLength = 0;
         terminal.remark(`— starts again (attempt ${attempt})${warning === '' ? '' : `: ${warning}`} —`);
         break;
       }
@@ -49,13 +49,13 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
           break;
         }
         const content = 'text' in event.data ? event.data.text : Buffer.from(event.data.base64, 'base64');
-        const line = typeof content === 'string' && isJsonValue(content);
-        if (line) await endLine();
-        said += content.length;
+        const hasOwnLine = typeof content === 'string' && isJsonValue(content);
+        if (hasOwnLine) await endLine();
+        shownLength += content.length;
         await terminal.write(content);
         if (content.length > 0)
           atLineStart = typeof content === 'string' ? content.endsWith('\n') : content.at(-1) === 10;
-        if (options.lines || line) await endLine();
+        if (options.lines || hasOwnLine) await endLine();
         break;
       }
       case 'log':
@@ -75,7 +75,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         await endLine();
         const { output, usage } = event.data;
         // Messages other than files are the answer; without such messages, the result is the answer.
-        if (said === 0) terminal.print(JSON.stringify(output, null, 2));
+        if (shownLength === 0) terminal.print(JSON.stringify(output, null, 2));
         if (terminal.interactive) terminal.note(summary(output, usage, performance.now() - startedAt));
         return EXIT.ok;
       }

@@ -39,17 +39,17 @@ export const graph: Command = {
         advice: 'Name its source file or folder: `pie graph` reads the source.',
       });
     }
-    const given = text(options, 'input');
-    const input = given === undefined ? exampleInput(source.manifest) : readInput(given);
-    const out = path.resolve(text(options, 'out') ?? `${source.manifest.name}.svg`);
+    const inputOption = text(options, 'input');
+    const input = inputOption === undefined ? exampleInput(source.manifest) : readInput(inputOption);
+    const outFile = path.resolve(text(options, 'out') ?? `${source.manifest.name}.svg`);
     const scratch = mkdtempSync(path.join(os.tmpdir(), 'pie-graph-'));
     try {
       const file = path.join(scratch, 'input.json');
       writeFileSync(file, JSON.stringify(input));
-      const { before, after } = await drawGraph(source.entry, out, file);
-      const shown = path.relative(process.cwd(), out);
-      terminal.print(`${before}\n\nafter the passes\n\n${after}\n\n${shown}`);
-      terminal.value({ before, after, file: out });
+      const { before, after } = await drawGraph(source.entry, outFile, file);
+      const shownPath = path.relative(process.cwd(), outFile);
+      terminal.print(`${before}\n\nafter the passes\n\n${after}\n\n${shownPath}`);
+      terminal.value({ before, after, file: outFile });
       return 0;
     } finally {
       rmSync(scratch, { recursive: true, force: true });

@@ -7,7 +7,7 @@ import { confirm } from '../confirm.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { counted, duration, number } from '../format.ts';
 import { follow } from './follow.ts';
-import { cells, HEADING, listed } from './ps.ts';
+import { cells, HEADING, listInvocations } from './ps.ts';
 
 const id = { name: 'invocation', help: 'id of the invocation', required: true } as const;
 /** Concurrent cancel requests; the others wait. */
@@ -77,15 +77,15 @@ function details({
   if (startedAt !== undefined) {
     const waited = duration(Date.parse(startedAt) - Date.parse(createdAt));
     const ran = duration((endedAt === undefined ? Date.now() : Date.parse(endedAt)) - Date.parse(startedAt));
-    const since =
+    const stateText =
       status === 'waiting' ? 'waits for an answer now' : `${endedAt === undefined ? 'runs for' : 'ran'} ${ran}`;
-    lines.push(`began ${waited} after its submission, ${since}`);
+    lines.push(`began ${waited} after its submission, ${stateText}`);
     if (attempts > 1) lines.push(`${attempts} attempts: the times are those of the last, the usage is the sum of all`);
   }
-  const used = Object.entries(usage ?? {}).flatMap(([name, amount]) =>
+  const usageTexts = Object.entries(usage ?? {}).flatMap(([name, amount]) =>
     typeof amount === 'number' && amount > 0 ? [`${name} ${number(amount)}`] : [],
   );
-  if (used.length > 0) lines.push(`used ${used.join(', ')}`);
+  if (usageTexts.length > 0) lines.push(`used ${usageTexts.join(', ')}`);
   if (webhook !== undefined) {
     const last = webhook.lastError ?? (webhook.lastStatus === null ? null : `status ${webhook.lastStatus}`);
     const next = webhook.nextAt === null ? null : `next at ${webhook.nextAt}`;
@@ -113,21 +113,21 @@ export const cancel: Command = {
   ],
   async run(call) {
     const { args, options, terminal, signal } = call;
-    const several = options.all === true || options.function !== undefined;
-    if (several === args.length > 0)
-      throw new Failure(several ? 'Ids cannot be combined with --function or --all.' : 'No invocation was named.', {
+    const isSelection = options.all === true || options.function !== undefined;
+    if (isSelection === args.length > 0)
+      throw new Failure(isSelection ? 'Ids cannot be combined with --function or --all.' : 'No invocation was named.', {
         advice: '`pie ps` lists waiting and running invocations.',
       });
     const { client } = await call.connect();
-    const ids = several ? await chosen(client, call) : [...new Set(args)];
+    const ids = isSelection ? await confirmedIds(client, call) : [...new Set(args)];
     if (ids.length === 0) {
       terminal.note('Nothing waits or runs.');
       return EXIT.ok;
     }
     let failure: unknown;
-    const left = [...ids].reverse();
+    const remainingIds = [...ids].reverse();
     const work = async () => {
-      for (let next = left.pop(); next !== undefined; next = left.pop()) {
+      for (let next = remainingIds.pop(); next !== undefined; next = remainingIds.pop()) {
         try {
           const state = await client.cancel(next, { signal });
           terminal.value(state);
@@ -145,9 +145,9 @@ export const cancel: Command = {
   },
 };
 
-async function chosen(client: PieClient, { options, signal }: Call): Promise<string[]> {
+async function confirmedIds(client: PieClient, { options, signal }: Call): Promise<string[]> {
   const name = text(options, 'function');
-  const open = await listed(client, { options: { function: name, limit: ALL }, signal });
+  const open = await listInvocations(client, { options: { function: name, limit: ALL }, signal });
   if (open.length > 0) {
     const whose = name === undefined ? '' : ` of ${name}`;
     await confirm(`Cancel ${counted(open.length, 'invocation')}${whose}?`, options.yes === true, signal);

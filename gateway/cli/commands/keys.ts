@@ -47,7 +47,7 @@ export const keysCreate: Command = {
     {
       flags: '--scopes <list>',
       help: 'scopes: invoke, deploy, admin, operator (default: invoke)',
-      parse: scopes,
+      parse: parseScopes,
     },
     {
       flags: '--expires <span>',
@@ -67,12 +67,12 @@ export const keysCreate: Command = {
   async run({ args: [name = ''], options, terminal, signal, connect }) {
     const { client, credentials } = await connect();
     const span = options.expires as number | undefined;
-    const wanted = {
+    const keyRequest = {
       name,
       scopes: (options.scopes as Scope[] | undefined) ?? ['invoke' as const],
       ...(span !== undefined && { expiresAt: new Date(Date.now() + span).toISOString() }),
     };
-    const key = await client.tenants.createKey(wanted, text(options, 'tenant'), { signal });
+    const key = await client.tenants.createKey(keyRequest, text(options, 'tenant'), { signal });
     show(terminal, key, credentials.url);
     return EXIT.ok;
   },
@@ -98,8 +98,8 @@ export const keysRotate: Command = {
   async run({ args: [key = ''], options, terminal, signal, connect }) {
     const { client, credentials } = await connect();
     const graceMs = (options.grace as number | undefined) ?? HOUR_MS;
-    const next = await client.tenants.rotateKey(key, graceMs, text(options, 'tenant'), { signal });
-    show(terminal, next, credentials.url);
+    const newKey = await client.tenants.rotateKey(key, graceMs, text(options, 'tenant'), { signal });
+    show(terminal, newKey, credentials.url);
     terminal.note(graceMs === 0 ? `${key} is refused from now on.` : `${key} works for another ${duration(graceMs)}.`);
     return EXIT.ok;
   },
@@ -132,7 +132,7 @@ function show(terminal: Terminal, key: CreatedKey, url: string): void {
   terminal.note(`Use it: PIE_URL=${url} PIE_API_KEY=… pie list, or the header Authorization: Bearer …`);
 }
 
-function scopes(list: string): Scope[] {
+function parseScopes(list: string): Scope[] {
   return list.split(',').map((word) => {
     const scope = SCOPES.find((known) => known === word.trim());
     if (scope === undefined) throw new Failure(`"${word}" is not a scope. The scopes are ${SCOPES.join(', ')}.`);
@@ -141,7 +141,7 @@ function scopes(list: string): Scope[] {
 }
 
 function ahead(time: string): string {
-  const left = Date.parse(time) - Date.now();
-  if (left <= 0) return `${ago(time)} (expired)`;
-  return left < 172_800_000 ? `in ${duration(left)}` : `in ${Math.floor(left / 86_400_000)} d`;
+  const remainingMs = Date.parse(time) - Date.now();
+  if (remainingMs <= 0) return `${ago(time)} (expired)`;
+  return remainingMs < 172_800_000 ? `in ${duration(remainingMs)}` : `in ${Math.floor(remainingMs / 86_400_000)} d`;
 }

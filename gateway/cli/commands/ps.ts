@@ -28,7 +28,7 @@ export const ps: Command = {
     {
       flags: '--status <states>',
       help: `only these states, separated by commas: ${STATUSES.join(', ')}`,
-      parse: statuses,
+      parse: parseStatuses,
     },
     { flags: '--tenant <tenant>', help: 'another tenant (operators)' },
     {
@@ -56,23 +56,25 @@ export const ps: Command = {
       return EXIT.ok;
     }
     if (options.watch !== true) {
-      show(terminal, await listed(client, call));
+      show(terminal, await listInvocations(client, call));
       return EXIT.ok;
     }
-    const seen = new Map<string, string>();
+    const shownStatuses = new Map<string, string>();
     while (!signal.aborted) {
       // Ctrl-C is the normal end of watching.
-      const rows = await listed(client, call).catch((error) => (signal.aborted ? null : Promise.reject(error)));
+      const rows = await listInvocations(client, call).catch((error) =>
+        signal.aborted ? null : Promise.reject(error),
+      );
       if (rows === null) break;
       if (terminal.interactive) {
         await terminal.write('\x1b[H\x1b[2J');
         table(terminal, rows, 'Nothing waits or runs.');
       } else {
         // An invocation that is gone from the list has ended, or newer ones pushed it out.
-        const changed = rows.filter((row) => seen.get(row.id) !== row.status).reverse();
-        seen.clear();
-        for (const row of rows) seen.set(row.id, row.status);
-        for (const row of changed) {
+        const changedRows = rows.filter((row) => shownStatuses.get(row.id) !== row.status).reverse();
+        shownStatuses.clear();
+        for (const row of rows) shownStatuses.set(row.id, row.status);
+        for (const row of changedRows) {
           terminal.value(row);
           terminal.print(cells(row).join('  '));
         }
@@ -84,24 +86,24 @@ export const ps: Command = {
 };
 
 /** Fetches as many pages as the limit needs. */
-export async function listed(
+export async function listInvocations(
   client: PieClient,
   { options, signal }: Pick<Call, 'options' | 'signal'>,
 ): Promise<Listed[]> {
-  const wanted = typeof options.limit === 'number' ? options.limit : DEFAULT_LIMIT;
+  const maxRows = typeof options.limit === 'number' ? options.limit : DEFAULT_LIMIT;
   const status = Array.isArray(options.status)
     ? (options.status as InvocationStatus[])
     : options.all === true
       ? undefined
       : OPEN;
   const rows: Listed[] = [];
-  for (let cursor: string | undefined; rows.length < wanted; ) {
+  for (let cursor: string | undefined; rows.length < maxRows; ) {
     const page = await client.operations.invocations({
       signal,
       status,
       function: text(options, 'function'),
       tenant: text(options, 'tenant'),
-      limit: Math.min(wanted - rows.length, PAGE),
+      limit: Math.min(maxRows - rows.length, PAGE),
       cursor,
     });
     rows.push(...page.invocations);
@@ -131,8 +133,8 @@ function table(terminal: Terminal, rows: readonly Listed[], empty: string): void
 
 /** An invocation as a row below {@link HEADING}. */
 export function cells(row: InvocationState): string[] {
-  const until = row.startedAt ?? row.endedAt;
-  const waitedMs = (until === undefined ? Date.now() : Date.parse(until)) - Date.parse(row.createdAt);
+  const waitEndedAt = row.startedAt ?? row.endedAt;
+  const waitedMs = (waitEndedAt === undefined ? Date.now() : Date.parse(waitEndedAt)) - Date.parse(row.createdAt);
   const time = (name: string) => {
     const ms = numberOf(row, name);
     return ms === null ? '-' : duration(ms);
@@ -163,7 +165,7 @@ function numberOf({ usage }: InvocationState, name: string): number | null {
   return typeof value === 'number' ? value : null;
 }
 
-function statuses(value: string): readonly InvocationStatus[] {
+function parseStatuses(value: string): readonly InvocationStatus[] {
   return value.split(',').map((word) => {
     const status = STATUSES.find((each) => each === word.trim());
     if (status !== undefined) return status;

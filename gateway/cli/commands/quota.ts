@@ -26,15 +26,15 @@ export const quotaList: Command = {
     const query = { signal, tenant: text(options, 'tenant'), function: text(options, 'function') };
     const quotas = await client.quotas.list(query);
     terminal.value(quotas);
-    const bars = terminal.interactive;
+    const hasBars = terminal.interactive;
     terminal.table(
-      ['QUOTA', 'FUNCTION', 'USED', 'LIMIT', ...(bars ? [''] : []), 'RESETS', 'SET BY'],
+      ['QUOTA', 'FUNCTION', 'USED', 'LIMIT', ...(hasBars ? [''] : []), 'RESETS', 'SET BY'],
       quotas.map((status) => [
         status.quota,
         status.function ?? '',
         amount(status.quota, status.used),
         amount(status.quota, status.limit),
-        ...(bars ? [bar(status)] : []),
+        ...(hasBars ? [bar(status)] : []),
         status.resetsAt === null ? '' : `in ${duration(Math.max(0, Date.parse(status.resetsAt) - Date.now()))}`,
         setBy(status),
       ]),
@@ -68,16 +68,16 @@ export const quotaSet: Command = {
   ],
   async run({ args, options, terminal, signal, connect }) {
     const { client } = await connect();
-    const [name = '', wanted = ''] = args;
+    const [name = '', limitText = ''] = args;
     const forMs = typeof options.for === 'number' ? options.for : undefined;
     const status = await client.quotas.set(
       {
         // The gateway refuses an unknown quota and lists the known names.
         quota: name as QuotaStatus['quota'],
-        limit: limitOf(wanted),
+        limit: limitOf(limitText),
         ...(forMs === undefined ? {} : { expiresAt: new Date(Date.now() + forMs).toISOString() }),
-        ...given('function', text(options, 'function')),
-        ...given('reason', text(options, 'reason')),
+        ...optionalMember('function', text(options, 'function')),
+        ...optionalMember('reason', text(options, 'reason')),
       },
       { signal, tenant: text(options, 'tenant') },
     );
@@ -95,10 +95,10 @@ const amount = (quota: QuotaStatus['quota'], value: number): string =>
 
 /** `tenant acme`, `function story of tenant acme`. */
 function holderOf(options: Call['options']): string {
-  const named = text(options, 'tenant');
-  const whole = named === undefined ? 'your tenant' : `tenant ${named}`;
+  const tenantName = text(options, 'tenant');
+  const tenantText = tenantName === undefined ? 'your tenant' : `tenant ${tenantName}`;
   const fn = text(options, 'function');
-  return fn === undefined ? whole : `function ${fn} of ${whole}`;
+  return fn === undefined ? tenantText : `function ${fn} of ${tenantText}`;
 }
 
 /** Checks only that the text is a number; the gateway checks the limit itself. */
@@ -110,7 +110,7 @@ function limitOf(text: string): number | null {
   });
 }
 
-function given<Name extends string>(name: Name, value: string | undefined): Partial<Record<Name, string>> {
+function optionalMember<Name extends string>(name: Name, value: string | undefined): Partial<Record<Name, string>> {
   return value === undefined ? {} : ({ [name]: value } as Record<Name, string>);
 }
 
@@ -121,6 +121,6 @@ function setBy({ source, override }: QuotaStatus): string {
 }
 
 function bar({ used, limit }: QuotaStatus): string {
-  const full = limit === 0 ? BAR : Math.min(BAR, Math.floor((used / limit) * BAR));
-  return '█'.repeat(full) + '░'.repeat(BAR - full);
+  const filledCells = limit === 0 ? BAR : Math.min(BAR, Math.floor((used / limit) * BAR));
+  return '█'.repeat(filledCells) + '░'.repeat(BAR - filledCells);
 }

@@ -26,14 +26,16 @@ export const aliasList: Command = {
   ],
   async run({ args, terminal, signal, connect }) {
     const { client } = await connect();
-    const [fn = '', one] = args;
-    const found =
-      one === undefined ? await client.aliases(fn, { signal }) : await client.aliasHistory(fn, one, { signal });
-    terminal.value(found);
+    const [fn = '', aliasName] = args;
+    const states =
+      aliasName === undefined
+        ? await client.aliases(fn, { signal })
+        : await client.aliasHistory(fn, aliasName, { signal });
+    terminal.value(states);
     terminal.table(
-      [one === undefined ? 'ALIAS' : 'REVISION', 'SERVES', 'CHANGED', 'BY', 'MESSAGE'],
-      found.map((state) => [
-        one === undefined ? `${state.alias}${state.tag === true ? ' (tag)' : ''}` : String(state.revision),
+      [aliasName === undefined ? 'ALIAS' : 'REVISION', 'SERVES', 'CHANGED', 'BY', 'MESSAGE'],
+      states.map((state) => [
+        aliasName === undefined ? `${state.alias}${state.tag === true ? ' (tag)' : ''}` : String(state.revision),
         sharesText(state.shares),
         ago(state.changedAt),
         state.changedBy,
@@ -59,20 +61,31 @@ export const aliasSet: Command = {
   ],
   options: [
     message,
-    { flags: '--if-revision <number>', help: 'refuse if the alias was changed after this revision', parse: revision },
+    {
+      flags: '--if-revision <number>',
+      help: 'refuse if the alias was changed after this revision',
+      parse: parseRevision,
+    },
   ],
   examples: [
     { line: 'pie alias set story live 3f2a=90 9c1b=10', does: 'sends nine of ten invocations to 3f2a…' },
     { line: 'pie alias set story canary 9c1b', does: 'makes story@canary run 9c1b…' },
   ],
   async run({ args, options, terminal, signal, connect }) {
-    const [fn = '', which = '', ...given] = args;
-    const shares = parseShares(given);
+    const [fn = '', aliasName = '', ...shareTexts] = args;
+    const shares = parseShares(shareTexts);
     const { client } = await connect();
     const ifRevision = typeof options.ifRevision === 'number' ? options.ifRevision : undefined;
-    const set = await client.setAlias(fn, which, { shares, message: text(options, 'message'), ifRevision }, { signal });
-    terminal.value(set);
-    terminal.print(`${fn}@${set.alias} serves ${sharesText(set.shares)} (revision ${set.revision}).`);
+    const changedAlias = await client.setAlias(
+      fn,
+      aliasName,
+      { shares, message: text(options, 'message'), ifRevision },
+      { signal },
+    );
+    terminal.value(changedAlias);
+    terminal.print(
+      `${fn}@${changedAlias.alias} serves ${sharesText(changedAlias.shares)} (revision ${changedAlias.revision}).`,
+    );
     return EXIT.ok;
   },
 };
@@ -84,10 +97,10 @@ export const aliasRemove: Command = {
   examples: [{ line: 'pie alias remove story canary', does: 'removes story@canary' }],
   async run({ args, terminal, signal, connect }) {
     const { client } = await connect();
-    const [fn = '', which = ''] = args;
-    await client.removeAlias(fn, which, { signal });
-    terminal.value({ removed: `${fn}@${which}` });
-    terminal.print(`Removed ${fn}@${which}.`);
+    const [fn = '', aliasName = ''] = args;
+    await client.removeAlias(fn, aliasName, { signal });
+    terminal.value({ removed: `${fn}@${aliasName}` });
+    terminal.print(`Removed ${fn}@${aliasName}.`);
     return EXIT.ok;
   },
 };
@@ -114,20 +127,20 @@ export const rollback: Command = {
     const { client } = await connect();
     const [fn = ''] = args;
     const request = { alias: text(options, 'alias'), to: text(options, 'to'), message: text(options, 'message') };
-    const planned = await client.rollback(fn, { ...request, dryRun: true }, { signal });
-    terminal.print(`${fn}@${planned.alias.alias}: ${sharesText(planned.from)} → ${sharesText(planned.to)}`);
-    for (const line of differenceLines(planned.changes)) terminal.print(line);
-    if (planned.changes.length === 0) terminal.print('  the same content, by other weights');
+    const plan = await client.rollback(fn, { ...request, dryRun: true }, { signal });
+    terminal.print(`${fn}@${plan.alias.alias}: ${sharesText(plan.from)} → ${sharesText(plan.to)}`);
+    for (const line of differenceLines(plan.changes)) terminal.print(line);
+    if (plan.changes.length === 0) terminal.print('  the same content, by other weights');
     if (options.dryRun === true) {
-      terminal.value(planned);
+      terminal.value(plan);
       return EXIT.ok;
     }
     await confirm('Roll back?', options.yes === true, signal);
     // Performs exactly the rollback that was shown, or fails.
-    const { revision } = planned.alias;
-    const done = await client.rollback(fn, { ...request, ifRevision: revision }, { signal });
-    terminal.value(done);
-    terminal.print(`Rolled back: ${fn}@${done.alias.alias} serves ${sharesText(done.alias.shares)}.`);
+    const { revision } = plan.alias;
+    const result = await client.rollback(fn, { ...request, ifRevision: revision }, { signal });
+    terminal.value(result);
+    terminal.print(`Rolled back: ${fn}@${result.alias.alias} serves ${sharesText(result.alias.shares)}.`);
     return EXIT.ok;
   },
 };
@@ -154,17 +167,17 @@ export const remove: Command = {
     const [reference = ''] = args;
     const at = reference.indexOf('@');
     const fn = at < 0 ? reference : reference.slice(0, at);
-    const only = at < 0 ? undefined : reference.slice(at + 1);
-    if (fn === '' || only === '')
+    const onlyVersion = at < 0 ? undefined : reference.slice(at + 1);
+    if (fn === '' || onlyVersion === '')
       throw new Failure(`"${reference}" does not contain a function name.`, {
         advice: 'Write its name, or name@version.',
       });
     const now = options.now === true;
-    const left =
-      only === undefined
+    const initialDraining =
+      onlyVersion === undefined
         ? await client.removeFunction(fn, { signal, now })
-        : await client.removeVersion(fn, only, { signal, now });
-    const draining = options.wait === false ? left : await drained(call, client, fn, left);
+        : await client.removeVersion(fn, onlyVersion, { signal, now });
+    const draining = options.wait === false ? initialDraining : await waitForDrain(call, client, fn, initialDraining);
     terminal.value({ removed: reference, draining });
     terminal.print(
       draining.length === 0 ? `Removed ${reference}.` : `Removed ${reference}; draining: ${unfinishedText(draining)}.`,
@@ -174,28 +187,29 @@ export const remove: Command = {
 };
 
 /** Waits for the last invocation. Returns what is left when Ctrl-C ends the wait. */
-async function drained(
+async function waitForDrain(
   { terminal, signal }: Call,
   client: PieClient,
   fn: string,
-  first: readonly Draining[],
+  initialDraining: readonly Draining[],
 ): Promise<readonly Draining[]> {
-  const of = (all: readonly Draining[]) => all.filter(({ version }) => first.some((one) => one.version === version));
-  let left = first;
-  if (left.length === 0) return left;
-  const progress = terminal.progress(`draining: ${unfinishedText(left)}`);
+  const ofThisRemoval = (all: readonly Draining[]) =>
+    all.filter(({ version }) => initialDraining.some((one) => one.version === version));
+  let stillDraining = initialDraining;
+  if (stillDraining.length === 0) return stillDraining;
+  const progress = terminal.progress(`draining: ${unfinishedText(stillDraining)}`);
   try {
-    while (left.length > 0) {
+    while (stillDraining.length > 0) {
       await sleep(LOOK_MS, undefined, { signal });
-      left = of(await client.draining(fn, { signal }));
-      progress.update(`draining: ${unfinishedText(left)}`);
+      stillDraining = ofThisRemoval(await client.draining(fn, { signal }));
+      progress.update(`draining: ${unfinishedText(stillDraining)}`);
     }
     progress.done('drained');
   } catch (error) {
     progress.clear();
     if (!signal.aborted) throw error;
   }
-  return left;
+  return stillDraining;
 }
 
 function unfinishedText(draining: readonly Draining[]): string {
@@ -205,13 +219,15 @@ function unfinishedText(draining: readonly Draining[]): string {
   );
 }
 
-function parseShares(given: readonly string[]): Share[] {
-  const [only] = given;
-  if (given.length === 1 && only !== undefined && !only.includes('=')) return [{ version: only, weight: 100 }];
-  return given.map((part) => {
-    const [version = '', percent = '', more] = part.split('=');
+function parseShares(shareTexts: readonly string[]): Share[] {
+  const [onlyText] = shareTexts;
+  if (shareTexts.length === 1 && onlyText !== undefined && !onlyText.includes('='))
+    return [{ version: onlyText, weight: 100 }];
+  return shareTexts.map((part) => {
+    const [version = '', percent = '', excess] = part.split('=');
     const weight = Number(percent.replace(/%$/, ''));
-    if (version !== '' && percent !== '' && more === undefined && Number.isInteger(weight)) return { version, weight };
+    if (version !== '' && percent !== '' && excess === undefined && Number.isInteger(weight))
+      return { version, weight };
     throw new Failure(`"${part}" is not a version with its percentage.`, {
       why: 'With several versions, each needs a percentage.',
       advice: 'Write version=percent, such as 3f2a=90 9c1b=10; together they make 100.',
@@ -219,7 +235,7 @@ function parseShares(given: readonly string[]): Share[] {
   });
 }
 
-function revision(value: string): number {
+function parseRevision(value: string): number {
   const number = Number(value);
   if (Number.isInteger(number) && number >= 0) return number;
   throw new Failure('It must be a whole number, 0 or more.');

@@ -23,11 +23,11 @@ export const replay: Command = {
   async run(call) {
     const { args, options, terminal, signal } = call;
     const [id = ''] = args;
-    const given = text(options, 'input');
-    const other = given === undefined ? undefined : readInput(given);
+    const inputOption = text(options, 'input');
+    const otherInput = inputOption === undefined ? undefined : readInput(inputOption);
     const { client } = await call.connect();
     const { function: name, version } = await client.invocation(id, { signal });
-    const input = given === undefined ? exactJson(await client.inputText(id, { signal })) : other;
+    const input = inputOption === undefined ? exactJson(await client.inputText(id, { signal })) : otherInput;
     const reference = `${name}@${version}`;
     if (options.async === true) {
       const state = await client.submit(reference, input, { signal });

@@ -37,9 +37,9 @@ export async function runLoop(http: Http, side: Side): Promise<Run> {
     const event = task.events[text.length % task.events.length] ?? '';
     text += event;
     show(`.${event}`);
-    const before = text;
+    const textBefore = text;
     const drafts = await Promise.all(
-      task.openings.map(async (opening) => opening + (await complete(before + opening))),
+      task.openings.map(async (opening) => opening + (await complete(textBefore + opening))),
     );
     const best = drafts.reduce((longest, draft) => (draft.length > longest.length ? draft : longest));
     text += best;
@@ -75,7 +75,7 @@ async function completion(
     text = answer.choices[0]?.text ?? '';
     return completionOf(answer);
   }
-  let counted: Completion | null = null;
+  let finalCompletion: Completion | null = null;
   if (response.body === null) throw new PieError('bad-response', 'The stream has no body.');
   for await (const { data } of readFrames(response.body, { idleTimeoutMs: http.idleTimeoutMs, signal })) {
     if (data === '[DONE]') break;
@@ -84,8 +84,8 @@ async function completion(
     const piece = chunk.choices[0]?.text ?? '';
     text += piece;
     if (piece !== '') onText(piece);
-    if (chunk.usage != null) counted = completionOf(chunk);
+    if (chunk.usage != null) finalCompletion = completionOf(chunk);
   }
-  if (counted === null) throw new PieError('bad-response', 'The stream ended without its usage.');
-  return { ...counted, text };
+  if (finalCompletion === null) throw new PieError('bad-response', 'The stream ended without its usage.');
+  return { ...finalCompletion, text };
 }

@@ -73,11 +73,11 @@ describe('the log that pie dev follows', () => {
       begins();
       await once(until, 'abort');
     };
-    await following.of('greeter', fails);
-    await following.of('greeter', lasts);
-    await following.of('greeter', lasts);
+    await following.follow('greeter', fails);
+    await following.follow('greeter', lasts);
+    await following.follow('greeter', lasts);
     assert.equal(begun.length, 2);
-    await following.of('other', lasts);
+    await following.follow('other', lasts);
     assert.deepEqual(
       begun.map(({ aborted }) => aborted),
       [true, true, false],

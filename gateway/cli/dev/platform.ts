@@ -9,45 +9,47 @@ export interface DevPlatform extends AsyncDisposable {
   readonly client: PieClient;
   readonly url: string;
   /** True when this command started the platform. */
-  readonly own: boolean;
+  readonly isOwn: boolean;
   /** Rejects when a platform that this command started ends by itself. */
   readonly ended: Promise<never>;
 }
 
 /** The configured platform if it answers, else one that this command starts and ends. Throws {@link Failure}. */
 export async function devPlatform({ terminal, signal, connect }: Call): Promise<DevPlatform> {
-  const found = await connect().catch((error: unknown) => {
+  const runningPlatform = await connect().catch((error: unknown) => {
     // A user who names a platform, or whose key is unreadable, does not want a second platform.
     if (process.env.PIE_URL || !(error instanceof Failure) || !STARTABLE.has(error.code)) throw error;
     return null;
   });
-  if (found !== null) {
-    const { client, credentials } = found;
-    return { client, url: credentials.url, own: false, ended: never(), [Symbol.asyncDispose]: async () => undefined };
+  if (runningPlatform !== null) {
+    const { client, credentials } = runningPlatform;
+    return { client, url: credentials.url, isOwn: false, ended: never(), [Symbol.asyncDispose]: async () => undefined };
   }
   const progress = terminal.progress('Starting a platform');
-  const started = await LocalPlatform.start({ signal, onProgress: (line) => progress.update(line) }).catch((error) => {
-    progress.clear();
-    throw error instanceof LocalPlatformError ? startFailure(error) : error;
-  });
-  progress.done(`Started a platform at ${started.url}; it ends with this command`);
-  const ended = started.exited.then((code) => {
+  const localPlatform = await LocalPlatform.start({ signal, onProgress: (line) => progress.update(line) }).catch(
+    (error) => {
+      progress.clear();
+      throw error instanceof LocalPlatformError ? startFailure(error) : error;
+    },
+  );
+  progress.done(`Started a platform at ${localPlatform.url}; it ends with this command`);
+  const ended = localPlatform.exited.then((code) => {
     throw new Failure(`The platform ended by itself${code === null ? '' : ` (exit code ${code})`}.`, {
       exitCode: EXIT.unreachable,
       code: 'platform-ended',
-      advice: `Its logs are in ${path.join(started.home, 'logs')}.`,
+      advice: `Its logs are in ${path.join(localPlatform.home, 'logs')}.`,
     });
   });
   ended.catch(() => undefined); // Without a listener a rejection would end the process.
   return {
-    client: started.client,
-    url: started.url,
-    own: true,
+    client: localPlatform.client,
+    url: localPlatform.url,
+    isOwn: true,
     ended,
     [Symbol.asyncDispose]: async () => {
-      const stopping = terminal.progress('Stopping the platform');
-      await started.stop();
-      stopping.done('Stopped the platform');
+      const stopProgress = terminal.progress('Stopping the platform');
+      await localPlatform.stop();
+      stopProgress.done('Stopped the platform');
     },
   };
 }
@@ -56,11 +58,11 @@ export async function devPlatform({ terminal, signal, connect }: Call): Promise<
 const STARTABLE: ReadonlySet<string> = new Set(['no-credentials', 'connection-failed']);
 
 function startFailure(error: LocalPlatformError): Failure {
-  const [what = '', ...more] = error.message.split('\n');
-  return new Failure(what, {
+  const [firstLine = '', ...moreLines] = error.message.split('\n');
+  return new Failure(firstLine, {
     exitCode: EXIT.unreachable,
     code: 'platform-not-started',
-    why: more.join('\n').trim() || undefined,
+    why: moreLines.join('\n').trim() || undefined,
     advice: '`pie doctor` looks for what is missing.',
     cause: error,
   });

@@ -13,32 +13,34 @@ const MAX_FOLDERS = 256;
 export class SourceWatch implements Disposable {
   readonly #folders = new Map<string, FSWatcher>();
   #files: ReadonlySet<string> = new Set();
-  #loose = false;
-  #changed = false;
+  #acceptsAnyFile = false;
+  #hasChanged = false;
   #notify: () => void = () => undefined;
 
   /**
    * Replaces the set of watched files (absolute paths). A file written after `sinceMs` counts as changed at once.
-   * @param loose count every file in their folders: the build failed, and a missing file may be created there
+   * @param acceptsAnyFile count every file in their folders: the build failed, and a missing file may be created there
    */
-  watch(files: readonly string[], sinceMs: number, loose: boolean): void {
-    const own = files.filter((file) => !file.split(path.sep).includes('node_modules'));
-    const fresh = own.filter((file) => !this.#files.has(file));
-    this.#files = new Set(own);
-    this.#loose = loose;
-    const folders = new Set(own.map((file) => path.dirname(file)).slice(0, MAX_FOLDERS));
+  watch(files: readonly string[], sinceMs: number, acceptsAnyFile: boolean): void {
+    const ownFiles = files.filter((file) => !file.split(path.sep).includes('node_modules'));
+    const newFiles = ownFiles.filter((file) => !this.#files.has(file));
+    this.#files = new Set(ownFiles);
+    this.#acceptsAnyFile = acceptsAnyFile;
+    const folders = new Set(ownFiles.map((file) => path.dirname(file)).slice(0, MAX_FOLDERS));
     for (const folder of this.#folders.keys()) if (!folders.has(folder)) this.#forget(folder);
-    for (const folder of folders) this.#look(folder);
-    if (fresh.some((file) => writtenAfter(file, sinceMs))) this.#take();
+    for (const folder of folders) this.#watchFolder(folder);
+    if (newFiles.some((file) => writtenAfter(file, sinceMs))) this.#markChanged();
   }
 
   /** Resolves after a change since the last call, once writes have stopped. Rejects with the signal's reason. */
   async change(signal: AbortSignal): Promise<void> {
-    while (!this.#changed) await this.#event(signal);
+    while (!this.#hasChanged) await this.#nextEvent(signal);
     for (;;) {
-      this.#changed = false;
-      await this.#event(AbortSignal.any([signal, AbortSignal.timeout(QUIET_MS)])).catch(() => signal.throwIfAborted());
-      if (!this.#changed) return;
+      this.#hasChanged = false;
+      await this.#nextEvent(AbortSignal.any([signal, AbortSignal.timeout(QUIET_MS)])).catch(() =>
+        signal.throwIfAborted(),
+      );
+      if (!this.#hasChanged) return;
     }
   }
 
@@ -46,7 +48,7 @@ export class SourceWatch implements Disposable {
     for (const folder of [...this.#folders.keys()]) this.#forget(folder);
   }
 
-  #event(signal: AbortSignal): Promise<void> {
+  #nextEvent(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       signal.throwIfAborted();
       const abort = () => reject(signal.reason);
@@ -58,21 +60,21 @@ export class SourceWatch implements Disposable {
     });
   }
 
-  #take(): void {
-    this.#changed = true;
+  #markChanged(): void {
+    this.#hasChanged = true;
     this.#notify();
   }
 
-  #look(folder: string): void {
+  #watchFolder(folder: string): void {
     if (this.#folders.has(folder)) return;
     try {
       const watcher = watch(folder, (_, name) => {
-        if (name === null || this.#loose || this.#files.has(path.join(folder, name))) this.#take();
+        if (name === null || this.#acceptsAnyFile || this.#files.has(path.join(folder, name))) this.#markChanged();
       });
       // A folder's removal changes the files in it.
       watcher.on('error', () => {
         this.#forget(folder);
-        this.#take();
+        this.#markChanged();
       });
       this.#folders.set(folder, watcher);
     } catch {

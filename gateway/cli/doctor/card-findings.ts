@@ -41,23 +41,28 @@ const MIB = 2 ** 20;
 const ON_CPU = 'set backend = "onnx" in pie.toml to compute on the CPU';
 
 /** Findings about this machine's cards and the configuration that uses them. */
-export function cardFindings(seen: CardsSeen): Finding[] {
-  const { answer, hosts } = seen;
-  const wanted = hosts.some(({ models }) => models.some(({ backend }) => backend === 'cuda'));
-  if (answer.kind === 'broken') return [brokenFinding(answer.why, wanted)];
-  if (answer.kind === 'no-addon') return [wanted ? noAddonFinding(answer) : unusedFinding(seen.smi)];
-  if (answer.cards.length === 0) return [wanted ? noCardFinding(seen) : unusedFinding(seen.smi)];
-  const used = new Set(planned(hosts).map(({ device }) => device));
+export function cardFindings(cardsSeen: CardsSeen): Finding[] {
+  const { answer, hosts } = cardsSeen;
+  const wantsCuda = hosts.some(({ models }) => models.some(({ backend }) => backend === 'cuda'));
+  if (answer.kind === 'broken') return [brokenFinding(answer.why, wantsCuda)];
+  if (answer.kind === 'no-addon') return [wantsCuda ? noAddonFinding(answer) : unusedFinding(cardsSeen.smi)];
+  if (answer.cards.length === 0) return [wantsCuda ? noCardFinding(cardsSeen) : unusedFinding(cardsSeen.smi)];
+  const usedDevices = new Set(plannedModels(hosts).map(({ device }) => device));
   const findings = answer.cards.map((card, i) =>
-    cardFinding(`card ${i}`, card, { ...seen, free: freeBytes(seen, i), used: used.has(i), emulated: answer.emulated }),
+    cardFinding(`card ${i}`, card, {
+      ...cardsSeen,
+      free: freeBytes(cardsSeen, i),
+      used: usedDevices.has(i),
+      emulated: answer.emulated,
+    }),
   );
-  return [...findings, ...(wanted ? planFindings(seen, answer.cards) : hint(answer.cards, answer.emulated))];
+  return [...findings, ...(wantsCuda ? planFindings(cardsSeen, answer.cards) : hint(answer.cards, answer.emulated))];
 }
 
-function brokenFinding(why: string, wanted: boolean): Finding {
+function brokenFinding(why: string, wantsCuda: boolean): Finding {
   return {
     name: 'cards',
-    state: wanted ? 'failed' : 'warning',
+    state: wantsCuda ? 'failed' : 'warning',
     detail: `the process that asks the CUDA addon for cards gave no answer: ${why}`,
     advice:
       'Run `nvidia-smi`. If it fails as well, restart the driver or the card. Otherwise build the addon again: `npm run build:cuda`.',
@@ -65,23 +70,23 @@ function brokenFinding(why: string, wanted: boolean): Finding {
 }
 
 function noAddonFinding({ file, named, why }: Extract<CardsAnswer, { kind: 'no-addon' }>): Finding {
-  const what = why === undefined ? `there is no ${file}` : `${file} cannot be loaded: ${why}`;
+  const problem = why === undefined ? `there is no ${file}` : `${file} cannot be loaded: ${why}`;
   const build = named ? 'Correct PIE_CUDA_ADDON, which names it' : 'Build it in a clone of Pie: `npm run build:cuda`';
   return {
     name: 'cards',
     state: 'failed',
-    detail: `the configuration has backend = "cuda", and ${what}`,
+    detail: `the configuration has backend = "cuda", and ${problem}`,
     advice: `${build}; or ${ON_CPU}.`,
   };
 }
 
 function noCardFinding({ smi, visible }: CardsSeen): Finding {
   const hidden = visible === undefined ? '' : ` (CUDA_VISIBLE_DEVICES is "${visible}")`;
-  const what = smi.length > 0 ? 'CUDA shows none to this process' : 'there is no NVIDIA driver, or it shows no card';
+  const problem = smi.length > 0 ? 'CUDA shows none to this process' : 'there is no NVIDIA driver, or it shows no card';
   return {
     name: 'cards',
     state: 'failed',
-    detail: `the configuration has backend = "cuda", and ${what}${hidden}`,
+    detail: `the configuration has backend = "cuda", and ${problem}${hidden}`,
     advice: `Check that \`nvidia-smi\` lists the card; a container needs \`--gpus all\`. Or ${ON_CPU}.`,
   };
 }
@@ -96,9 +101,9 @@ function unusedFinding(smi: readonly SmiCard[]): Finding {
       detail: `${card.name} is available, but every model computes on the CPU`,
       advice: `Build the CUDA backend (\`${BUILDS[card.capability]}\`), and set backend = "cuda" in pie.toml.`,
     };
-  const [other] = smi;
-  const detail = other
-    ? `${other.name} has compute capability ${other.capability}, for which the CUDA backend cannot be built; models compute on the CPU`
+  const [otherCard] = smi;
+  const detail = otherCard
+    ? `${otherCard.name} has compute capability ${otherCard.capability}, for which the CUDA backend cannot be built; models compute on the CPU`
     : 'none; models compute on the CPU';
   return { name: 'cards', state: 'ok', detail };
 }
@@ -119,41 +124,41 @@ interface CardState {
 
 function cardFinding(name: string, card: Card, { free, used, emulated, running }: CardState): Finding {
   const { capability, driverVersion, runtimeVersion, memoryBytes } = card;
-  const room =
+  const freeText =
     free === undefined ? '' : `, of which ${bytes(free)} free${running ? ' beside the running platform' : ''}`;
   const versions = `driver for CUDA ${versionText(driverVersion)}, runtime ${versionText(runtimeVersion)}`;
-  const detail = `${card.name}; ${bytes(memoryBytes)}${room}; compute capability ${capability}; ${versions}`;
+  const detail = `${card.name}; ${bytes(memoryBytes)}${freeText}; compute capability ${capability}; ${versions}`;
   if (emulated)
     return {
       ...{ name, state: 'warning', detail: `${detail}; emulated on the CPU, which is slow and for tests` },
       advice: 'Unset PIE_CUDA_ADDON, unless this is a test.',
     };
-  const bad = used ? 'failed' : 'ok';
+  const failedState = used ? 'failed' : 'ok';
   if (!card.usable) {
     const build = BUILDS[capability];
     const advice = `The CUDA backend ${build ? `was built for other cards: build it for this one (\`${build}\`)` : 'cannot be built for this card'}; or ${ON_CPU}.`;
-    return { name, state: bad, detail, ...(used && { advice }) };
+    return { name, state: failedState, detail, ...(used && { advice }) };
   }
   if (driverVersion > 0 && major(driverVersion) < major(runtimeVersion)) {
     const advice = `The driver is older than the addon's runtime: install one for CUDA ${major(runtimeVersion)}, or build the addon with an older nvcc.`;
-    return { name, state: bad, detail, ...(used && { advice }) };
+    return { name, state: failedState, detail, ...(used && { advice }) };
   }
   return { name, state: 'ok', detail };
 }
 
 /** Checks that each model's device exists, and that its memory limit is free there. */
-function planFindings(seen: CardsSeen, cards: readonly Card[]): Finding[] {
-  const plan = planned(seen.hosts);
+function planFindings(cardsSeen: CardsSeen, cards: readonly Card[]): Finding[] {
+  const plan = plannedModels(cardsSeen.hosts);
   const missing = plan.filter(({ device }) => device >= cards.length);
   const findings = missing.map(({ host, model, device }): Finding => {
-    const there =
+    const devicesText =
       cards.length === 1
         ? 'this machine has only device 0'
         : `this machine has only the devices 0 to ${cards.length - 1}`;
     return {
       name: host,
       state: 'failed',
-      detail: `the model "${model}" is configured for device ${device}, but ${there}`,
+      detail: `the model "${model}" is configured for device ${device}, but ${devicesText}`,
       advice:
         'Correct `device` of the [[model]], or lower `count` of [gpu_host]: each GPU host takes the devices after those of the one before.',
     };
@@ -163,7 +168,7 @@ function planFindings(seen: CardsSeen, cards: readonly Card[]): Finding[] {
     const card = cards[device];
     const wantedMb = models.reduce((sum, { memoryMb }) => sum + memoryMb, 0);
     if (!card || wantedMb === 0) continue;
-    const free = seen.running ? undefined : freeBytes(seen, device);
+    const free = cardsSeen.running ? undefined : freeBytes(cardsSeen, device);
     if (wantedMb * MIB <= (free ?? card.memoryBytes)) continue;
     const names = models.filter(({ memoryMb }) => memoryMb > 0).map(({ model }) => `"${model}"`);
     findings.push({
@@ -177,9 +182,11 @@ function planFindings(seen: CardsSeen, cards: readonly Card[]): Finding[] {
     });
   }
   if (findings.length > 0) return findings;
-  const said = plan.map(({ host, model, device }) => `${model} on device ${device} (${host})`);
+  const placements = plan.map(({ host, model, device }) => `${model} on device ${device} (${host})`);
   const detail =
-    said.length > 8 ? `${counted(said.length, 'model')} on ${counted(byDevice.size, 'device')}` : said.join(', ');
+    placements.length > 8
+      ? `${counted(placements.length, 'model')} on ${counted(byDevice.size, 'device')}`
+      : placements.join(', ');
   return [{ name: 'devices', state: 'ok', detail }];
 }
 
@@ -191,7 +198,7 @@ interface Planned {
   readonly memoryMb: number;
 }
 
-function planned(hosts: readonly HostPlan[]): Planned[] {
+function plannedModels(hosts: readonly HostPlan[]): Planned[] {
   return hosts.flatMap(({ name: host, models }) =>
     models
       .filter(({ backend }) => backend === 'cuda')

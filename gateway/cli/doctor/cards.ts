@@ -27,19 +27,19 @@ export async function* checkCards(): AsyncGenerator<Finding> {
   }
   yield configurationFinding(config);
   const { CUDA_VISIBLE_DEVICES: visible } = process.env;
-  const here = config.gpuHosts.filter(({ address }) => !isElsewhere(address));
+  const localHosts = config.gpuHosts.filter(({ address }) => !isElsewhere(address));
   const [answer, smi, problems] = await Promise.all([
     askCards(),
     askNvidiaSmi(SMI_DEADLINE_MS),
-    Promise.all(here.map(({ address }) => tryConnect({ path: address }, CONNECT_DEADLINE_MS))),
+    Promise.all(localHosts.map(({ address }) => tryConnect({ path: address }, CONNECT_DEADLINE_MS))),
   ]);
-  const seen = { answer, smi: visibleCards(smi, visible), running: problems.includes(null), visible };
-  yield* cardFindings({ ...seen, hosts: here });
+  const cardsSeen = { answer, smi: visibleCards(smi, visible), running: problems.includes(null), visible };
+  yield* cardFindings({ ...cardsSeen, hosts: localHosts });
 }
 
 function configurationFinding({ gpuHosts, models }: Config): Finding {
-  const said = models.map(({ name, backend }) => `${name} by ${backend}`).join(', ');
-  return { name: 'configuration', state: 'ok', detail: `${said}; ${counted(gpuHosts.length, 'GPU host')}` };
+  const modelTexts = models.map(({ name, backend }) => `${name} by ${backend}`).join(', ');
+  return { name: 'configuration', state: 'ok', detail: `${modelTexts}; ${counted(gpuHosts.length, 'GPU host')}` };
 }
 
 /** True for `host:port`, false for the path of a socket. */

@@ -49,17 +49,17 @@ export interface Handlers {
  * further ones are refused.
  */
 export class Connection {
-  readonly #out: Writable;
+  readonly #output: Writable;
   readonly #handlers: Handlers;
   readonly #maxRequests: number;
-  readonly #open = new Map<RequestId, AbortController>();
-  readonly #running = new Set<Promise<void>>();
+  readonly #openRequests = new Map<RequestId, AbortController>();
+  readonly #runningWork = new Set<Promise<void>>();
   /** Resolves when the output takes more, and when the connection ends. */
   #room: PromiseWithResolvers<void> | undefined;
-  #ended = false;
+  #hasEnded = false;
 
-  constructor(out: Writable, handlers: Handlers, maxRequests: number) {
-    this.#out = out;
+  constructor(output: Writable, handlers: Handlers, maxRequests: number) {
+    this.#output = output;
     this.#handlers = handlers;
     this.#maxRequests = maxRequests;
   }
@@ -77,16 +77,16 @@ export class Connection {
     try {
       if (signal.aborted) return;
       for await (const line of linesOf(input)) {
-        this.#run(this.#take(line));
-        if (this.#running.size - this.#open.size >= MAX_UNREAD) await this.#roomInTime();
+        this.#track(this.#handleLine(line));
+        if (this.#runningWork.size - this.#openRequests.size >= MAX_UNREAD) await this.#awaitRoom();
       }
     } catch (error) {
       if (!signal.aborted) throw error;
     } finally {
       signal.removeEventListener('abort', stop);
       this.#end();
-      for (const request of this.#open.values()) request.abort();
-      await Promise.all(this.#running);
+      for (const request of this.#openRequests.values()) request.abort();
+      await Promise.all(this.#runningWork);
     }
   }
 
@@ -96,7 +96,7 @@ export class Connection {
   }
 
   /** `serve` does not wait for this: it must see the end of the input even while the other side does not read. */
-  async #take(line: Buffer | null): Promise<void> {
+  async #handleLine(line: Buffer | null): Promise<void> {
     if (line === null) return this.#refuse(null, RPC_ERROR.parse, `A message has at most ${MAX_MESSAGE_BYTES} bytes.`);
     const text = line.toString('utf8');
     if (text.trim() === '') return;
@@ -118,28 +118,28 @@ export class Connection {
     // Ignore answers, because this side makes no requests.
     if (method === undefined) return;
     if (id === undefined) {
-      if (method === 'notifications/cancelled') this.#open.get(params.requestId as RequestId)?.abort();
+      if (method === 'notifications/cancelled') this.#openRequests.get(params.requestId as RequestId)?.abort();
       return;
     }
-    if (this.#open.has(id))
+    if (this.#openRequests.has(id))
       return this.#refuse(id, RPC_ERROR.request, `A request with the id ${id} is being answered.`);
     // Clients give up a server that does not answer pings, so the bound on requests does not apply to pings.
     if (method === 'ping') return this.#send({ id, result: {} });
-    if (this.#open.size >= this.#maxRequests) {
+    if (this.#openRequests.size >= this.#maxRequests) {
       const message = `At most ${this.#maxRequests} requests run at once; try again later.`;
       return this.#refuse(id, RPC_ERROR.internal, message);
     }
     return this.#answer(id, method, params);
   }
 
-  #run(work: Promise<void>): void {
-    const running = work.finally(() => this.#running.delete(running));
-    this.#running.add(running);
+  #track(work: Promise<void>): void {
+    const running = work.finally(() => this.#runningWork.delete(running));
+    this.#runningWork.add(running);
   }
 
   async #answer(id: RequestId, method: string, params: Params): Promise<void> {
     const request = new AbortController();
-    this.#open.set(id, request);
+    this.#openRequests.set(id, request);
     try {
       const result = await this.#handlers.request(method, params, request.signal);
       // A cancelled request gets no answer.
@@ -149,7 +149,7 @@ export class Connection {
       const code = error instanceof RpcError ? error.code : RPC_ERROR.internal;
       await this.#refuse(id, code, error instanceof Error ? error.message : String(error));
     } finally {
-      this.#open.delete(id);
+      this.#openRequests.delete(id);
     }
   }
 
@@ -158,8 +158,8 @@ export class Connection {
   }
 
   async #send(message: object): Promise<void> {
-    const out = this.#out;
-    if (this.#ended || out.destroyed || out.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)) return;
+    const out = this.#output;
+    if (this.#hasEnded || out.destroyed || out.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)) return;
     if (this.#room === undefined) {
       const room = Promise.withResolvers<void>();
       this.#room = room;
@@ -173,10 +173,10 @@ export class Connection {
     await this.#room.promise;
   }
 
-  async #roomInTime(): Promise<void> {
-    let late = false;
+  async #awaitRoom(): Promise<void> {
+    let isLate = false;
     const timer = setTimeout(() => {
-      late = true;
+      isLate = true;
       this.#end();
     }, UNREAD_MS);
     try {
@@ -184,7 +184,7 @@ export class Connection {
     } finally {
       clearTimeout(timer);
     }
-    if (!late) return;
+    if (!isLate) return;
     throw new Failure('The MCP client keeps sending requests but does not read the answers.', {
       exitCode: EXIT.failed,
       code: 'answers-unread',
@@ -192,7 +192,7 @@ export class Connection {
   }
 
   #end(): void {
-    this.#ended = true;
+    this.#hasEnded = true;
     this.#room?.resolve();
   }
 }
@@ -202,9 +202,9 @@ async function* linesOf(input: Readable): AsyncGenerator<Buffer | null> {
   let parts: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of input as AsyncIterable<Buffer>) {
-    for (let rest = chunk; rest.length > 0; ) {
-      const end = rest.indexOf(NEWLINE);
-      const part = end < 0 ? rest : rest.subarray(0, end);
+    for (let remainingBytes = chunk; remainingBytes.length > 0; ) {
+      const end = remainingBytes.indexOf(NEWLINE);
+      const part = end < 0 ? remainingBytes : remainingBytes.subarray(0, end);
       bytes += part.length;
       // A line that is too long is counted, and none of it is kept.
       if (bytes <= MAX_MESSAGE_BYTES) parts.push(part);
@@ -212,7 +212,7 @@ async function* linesOf(input: Readable): AsyncGenerator<Buffer | null> {
       if (end < 0) break;
       if (bytes > MAX_MESSAGE_BYTES) yield null;
       else if (bytes > 0) yield Buffer.concat(parts);
-      [parts, bytes, rest] = [[], 0, rest.subarray(end + 1)];
+      [parts, bytes, remainingBytes] = [[], 0, remainingBytes.subarray(end + 1)];
     }
   }
 }

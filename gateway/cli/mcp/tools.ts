@@ -45,7 +45,7 @@ export class FunctionTools {
   readonly #client: PieClient;
   readonly #options: ToolsOptions;
   /** Tools by name, from the latest list. */
-  readonly #known = new Map<string, Tool>();
+  readonly #knownTools = new Map<string, Tool>();
 
   constructor(client: PieClient, options: ToolsOptions) {
     this.#client = client;
@@ -82,9 +82,9 @@ export class FunctionTools {
 
   #initialize({ protocolVersion }: Params): object {
     // A client of a revision between these knows the older one.
-    const agreed = PROTOCOLS.find((version) => version <= String(protocolVersion)) ?? PROTOCOLS[0];
+    const agreedVersion = PROTOCOLS.find((version) => version <= String(protocolVersion)) ?? PROTOCOLS[0];
     return {
-      protocolVersion: agreed,
+      protocolVersion: agreedVersion,
       capabilities: { tools: {} },
       serverInfo: { name: 'pie', version: this.#options.version },
     };
@@ -97,11 +97,11 @@ export class FunctionTools {
     const page = names.slice(0, PAGE);
     const tools: object[] = [];
     for (let i = 0; i < page.length; i += FETCHES) {
-      const some = await Promise.all(page.slice(i, i + FETCHES).map((name) => this.#describe(name, signal)));
-      for (const tool of some) {
+      const fetchedTools = await Promise.all(page.slice(i, i + FETCHES).map((name) => this.#describe(name, signal)));
+      for (const tool of fetchedTools) {
         if (tool === null) continue;
-        const { wrapped: _, ...shown } = tool;
-        tools.push(shown);
+        const { wrapped: _, ...listedTool } = tool;
+        tools.push(listedTool);
       }
     }
     return { tools, ...(names.length > PAGE && { nextCursor: page.at(-1) }) };
@@ -116,29 +116,34 @@ export class FunctionTools {
       const wrapped = (schema as { type?: unknown }).type !== 'object';
       const inputSchema = wrapped ? wrap(schema) : schema;
       const tool = { name, description: description ?? name, inputSchema, wrapped };
-      this.#known.set(name, tool);
+      this.#knownTools.set(name, tool);
       return tool;
     } catch (error) {
       if (!(error instanceof PieError) || error.status !== 404) throw error;
-      this.#known.delete(name);
+      this.#knownTools.delete(name);
       return null;
     }
   }
 
   async #call(params: Params, signal: AbortSignal): Promise<object> {
     const { name } = params;
-    const given = params.arguments ?? {};
-    if (typeof name !== 'string' || typeof given !== 'object' || given === null || Array.isArray(given))
+    const callArguments = params.arguments ?? {};
+    if (
+      typeof name !== 'string' ||
+      typeof callArguments !== 'object' ||
+      callArguments === null ||
+      Array.isArray(callArguments)
+    )
       throw new RpcError(RPC_ERROR.params, 'A call has a name and arguments, which are an object.');
-    const tool = this.#offers(name) ? (this.#known.get(name) ?? (await this.#describe(name, signal))) : null;
+    const tool = this.#offers(name) ? (this.#knownTools.get(name) ?? (await this.#describe(name, signal))) : null;
     if (tool === null) throw new RpcError(RPC_ERROR.params, `There is no tool ${name}.`);
-    const input = tool.wrapped ? (given as { input?: unknown }).input : given;
+    const input = tool.wrapped ? (callArguments as { input?: unknown }).input : callArguments;
     try {
       return await this.#invoke(name, input, progressOf(params), signal);
     } catch (error) {
       if (!(error instanceof PieError)) throw error;
       // The model reads this and may try again with other arguments.
-      return shown(`${error.code}: ${error.message}${error.hint === undefined ? '' : `\n${error.hint}`}`, {
+      return toolResult(`${error.code}: ${error.message}${error.hint === undefined ? '' : `\n${error.hint}`}`, {
         isError: true,
       });
     }
@@ -154,7 +159,7 @@ export class FunctionTools {
     // No message follows the arguments. An invocation that has ended has no session to close, and its stream says the outcome.
     await this.#client.closeSession(stream.id, { signal }).catch(() => undefined);
     const messages = new Messages();
-    let [shownAt, parts] = [performance.now(), 0];
+    let [shownAt, messageCount] = [performance.now(), 0];
     for await (const event of stream) {
       // A later attempt takes back the messages of the earlier one, unless that ended with a question.
       if (event.event === 'start') messages.clear();
@@ -163,10 +168,10 @@ export class FunctionTools {
       else if (event.event === 'result') return outcome(messages.text, event.data.output);
       else if (event.event === 'message') {
         messages.add(event.data);
-        parts++;
+        messageCount++;
         if (token === undefined || performance.now() - shownAt < PROGRESS_MS) continue;
         shownAt = performance.now();
-        await progress({ progressToken: token, progress: parts, message: messages.fresh() });
+        await progress({ progressToken: token, progress: messageCount, message: messages.newText() });
       }
     }
     throw new PieError('bad-response', 'The stream ended without an outcome.', { invocation: stream.id });
@@ -178,13 +183,13 @@ function wrap(schema: object): object {
   const root: Record<string, unknown> = { type: 'object', properties: {}, required: ['input'] };
   // References in a schema with `$id` are relative to that schema, so they stay valid.
   if ('$id' in schema) return { ...root, properties: { input: schema } };
-  const moved = moveReferences(schema) as Record<string, unknown>;
+  const movedSchema = moveReferences(schema) as Record<string, unknown>;
   for (const name of DEFINITIONS) {
-    if (moved[name] === undefined) continue;
-    root[name] = moved[name];
-    delete moved[name];
+    if (movedSchema[name] === undefined) continue;
+    root[name] = movedSchema[name];
+    delete movedSchema[name];
   }
-  return { ...root, properties: { input: moved } };
+  return { ...root, properties: { input: movedSchema } };
 }
 
 function moveReferences(schema: unknown): unknown {
@@ -202,8 +207,8 @@ function moveReferences(schema: unknown): unknown {
 /** Texts that a function sent, up to the bound. */
 class Messages {
   #text = '';
-  #shown = 0;
-  #kept = 0;
+  #shownLength = 0;
+  #keptLength = 0;
 
   get text(): string {
     return this.#text;
@@ -222,19 +227,19 @@ class Messages {
   }
 
   clear(): void {
-    this.#text = this.#text.slice(0, this.#kept);
-    this.#shown = this.#kept;
+    this.#text = this.#text.slice(0, this.#keptLength);
+    this.#shownLength = this.#keptLength;
   }
 
   /** Keeps the text so far when later text is cleared. */
   keep(): void {
-    this.#kept = this.#text.length;
+    this.#keptLength = this.#text.length;
   }
 
   /** The text since the last call. */
-  fresh(): string {
-    const text = this.#text.slice(this.#shown);
-    this.#shown = this.#text.length;
+  newText(): string {
+    const text = this.#text.slice(this.#shownLength);
+    this.#shownLength = this.#text.length;
     return text;
   }
 }
@@ -242,16 +247,16 @@ class Messages {
 function outcome(messages: string, output: unknown): object {
   const json = JSON.stringify(output ?? null);
   const text = messages === '' ? (typeof output === 'string' ? output : json) : messages;
-  if (typeof output !== 'object' || output === null || Array.isArray(output)) return shown(text, {});
-  if (json.length <= MAX_RESULT_CHARACTERS) return shown(text, { structuredContent: output });
-  return shown(text, {}, `\n[no structured content: it has more than ${MAX_RESULT_CHARACTERS} characters]`);
+  if (typeof output !== 'object' || output === null || Array.isArray(output)) return toolResult(text, {});
+  if (json.length <= MAX_RESULT_CHARACTERS) return toolResult(text, { structuredContent: output });
+  return toolResult(text, {}, `\n[no structured content: it has more than ${MAX_RESULT_CHARACTERS} characters]`);
 }
 
-function shown(text: string, more: object, note = ''): object {
-  const cut =
+function toolResult(text: string, extraMembers: object, note = ''): object {
+  const cutText =
     text.length > MAX_RESULT_CHARACTERS ? `${text.slice(0, MAX_RESULT_CHARACTERS)}\n[cut: the result is longer]` : text;
   // A cut may split a surrogate pair, which strict readers of JSON refuse.
-  return { content: [{ type: 'text', text: `${cut}${note}`.toWellFormed() }], ...more };
+  return { content: [{ type: 'text', text: `${cutText}${note}`.toWellFormed() }], ...extraMembers };
 }
 
 function progressOf(params: Params): unknown {

@@ -38,14 +38,14 @@ export async function vendor(folder: string, signal: AbortSignal): Promise<Tarba
 
 /** Runs a program to its end, with a temporary folder that is removed afterwards. Ending the program ends its children too. */
 async function run(program: string, args: readonly string[], cwd: string, signal: AbortSignal): Promise<void> {
-  const aside = mkdtempSync(path.join(os.tmpdir(), 'pie-new-'));
+  const temporaryFolder = mkdtempSync(path.join(os.tmpdir(), 'pie-new-'));
   const limit = AbortSignal.any([signal, AbortSignal.timeout(PACK_LIMIT_MS)]);
   // In a process group of its own, so that a kill reaches its children.
   const child = spawn(program, args, {
     cwd,
     detached: true,
     stdio: ['ignore', 'ignore', 'pipe'],
-    env: { ...process.env, TMPDIR: aside },
+    env: { ...process.env, TMPDIR: temporaryFolder },
   });
   const kill = () => {
     if (child.pid === undefined) return;
@@ -56,9 +56,9 @@ async function run(program: string, args: readonly string[], cwd: string, signal
     }
   };
   limit.addEventListener('abort', kill, { once: true });
-  let said = '';
+  let stderrTail = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    said = (said + text).slice(-2000);
+    stderrTail = (stderrTail + text).slice(-2000);
   });
   try {
     const code = await new Promise<number | null>((resolve, reject) => {
@@ -66,10 +66,10 @@ async function run(program: string, args: readonly string[], cwd: string, signal
     });
     if (code === 0) return;
     if (limit.aborted && !signal.aborted) throw new Error(`it was not done within ${PACK_LIMIT_MS / 1000} s`);
-    throw new Error(said.trim() || `${path.basename(program)} ended with ${code}`);
+    throw new Error(stderrTail.trim() || `${path.basename(program)} ended with ${code}`);
   } finally {
     limit.removeEventListener('abort', kill);
-    rmSync(aside, { recursive: true, force: true, maxRetries: 10 });
+    rmSync(temporaryFolder, { recursive: true, force: true, maxRetries: 10 });
   }
 }
 

@@ -44,7 +44,7 @@ export class BatchWords {
   #length = 0;
   readonly #tables: SlotTables;
   /** By sequence of the batch. */
-  readonly #places: (TablePlace | undefined)[] = [];
+  readonly #tablePlaces: (TablePlace | undefined)[] = [];
 
   /** @param tableSlots number of slots that the device's tables hold */
   constructor(config: ModelConfig, tableSlots = 0) {
@@ -52,41 +52,41 @@ export class BatchWords {
     this.#tables = new SlotTables(tableSlots);
   }
 
-  /** Returns words that are valid until the next `write`; the addon copies them. If it does not take them, `refused` must follow. */
+  /** Returns words that are valid until the next `write`; the addon copies them. If it does not take them, `forgetTables` must follow. */
   write(batch: readonly SequenceInput[]): Uint32Array {
     this.#tables.begin();
     let length = HEADER_WORDS;
     for (const [i, sequence] of batch.entries()) {
       const { mask, context, positions, writes } = sequence;
-      const place = mask === 'causal' ? this.#tables.place(context, positions.length, writes) : undefined;
-      this.#places[i] = place;
-      length += sequenceWords(this.#config, sequence) - (place?.known ?? 0);
+      const tablePlace = mask === 'causal' ? this.#tables.place(context, positions.length, writes) : undefined;
+      this.#tablePlaces[i] = tablePlace;
+      length += sequenceWords(this.#config, sequence) - (tablePlace?.known ?? 0);
     }
     this.#grow(length);
     this.#words.set([MAGIC, length, batch.length, 0]);
     this.#length = HEADER_WORDS;
-    for (const [i, sequence] of batch.entries()) this.#put(sequence, this.#places[i]);
+    for (const [i, sequence] of batch.entries()) this.#put(sequence, this.#tablePlaces[i]);
     return this.#words.subarray(0, length);
   }
 
   /** Forgets what the device's tables hold. */
-  refused(): void {
+  forgetTables(): void {
     this.#tables.clear();
   }
 
-  #put(sequence: SequenceInput, place: TablePlace | undefined): void {
+  #put(sequence: SequenceInput, tablePlace: TablePlace | undefined): void {
     const { inputs, positions, context, mask, writes, output, adapter } = sequence;
     const words = this.#words;
     const top = output.kind === 'top' ? output : undefined;
-    const head = this.#length;
-    words[head] = positions.length;
-    words[head + 1] = context.length;
-    words[head + 2] = output.kind === 'none' ? 0 : output.rows;
-    words[head + 3] = top ? topKOf(this.#config, top) : 0;
-    words[head + 4] = flagsOf(sequence) | (place ? FLAG.table : 0);
-    words[head + 5] = place?.table ?? 0;
-    words[head + 6] = place?.known ?? 0;
-    words[head + 7] = CudaAdapter.of(adapter)?.id ?? 0;
+    const headerOffset = this.#length;
+    words[headerOffset] = positions.length;
+    words[headerOffset + 1] = context.length;
+    words[headerOffset + 2] = output.kind === 'none' ? 0 : output.rows;
+    words[headerOffset + 3] = top ? topKOf(this.#config, top) : 0;
+    words[headerOffset + 4] = flagsOf(sequence) | (tablePlace ? FLAG.table : 0);
+    words[headerOffset + 5] = tablePlace?.table ?? 0;
+    words[headerOffset + 6] = tablePlace?.known ?? 0;
+    words[headerOffset + 7] = CudaAdapter.of(adapter)?.id ?? 0;
     this.#length += SEQUENCE_WORDS;
     if (inputs.kind === 'tokens') this.#array(inputs.tokens);
     else if (inputs.kind === 'picked') this.#array(inputs.rows);
@@ -95,7 +95,7 @@ export class BatchWords {
       this.#length += inputs.embeds.length;
     }
     this.#array(positions);
-    this.#array(place ? context.subarray(place.known) : context);
+    this.#array(tablePlace ? context.subarray(tablePlace.known) : context);
     this.#array(writes);
     if (mask !== 'causal') {
       this.#bytes.set(mask, this.#length * 4);
@@ -112,10 +112,10 @@ export class BatchWords {
   }
 
   #changes({ tokens, values, frequency, presence }: RowChanges): void {
-    const at = this.#length;
-    this.#words[at] = tokens.length;
-    this.#floats[at + 1] = frequency;
-    this.#floats[at + 2] = presence;
+    const offset = this.#length;
+    this.#words[offset] = tokens.length;
+    this.#floats[offset + 1] = frequency;
+    this.#floats[offset + 2] = presence;
     this.#length += CHANGES_WORDS;
     this.#array(tokens);
     this.#floats.set(values, this.#length);
@@ -123,12 +123,12 @@ export class BatchWords {
   }
 
   #draw({ temperature, topP, minP, seed, position }: Draw): void {
-    const at = this.#length;
-    this.#floats[at] = temperature;
-    this.#floats[at + 1] = topP;
-    this.#floats[at + 2] = minP;
-    this.#words[at + 3] = seed;
-    this.#words[at + 4] = position;
+    const offset = this.#length;
+    this.#floats[offset] = temperature;
+    this.#floats[offset + 1] = topP;
+    this.#floats[offset + 2] = minP;
+    this.#words[offset + 3] = seed;
+    this.#words[offset + 4] = position;
     this.#length += DRAW_WORDS;
   }
 
@@ -146,18 +146,18 @@ export function readResults(
   batch: readonly SequenceInput[],
   buffer: ArrayBuffer,
 ): SequenceOutput[] {
-  let at = 0;
+  let byteOffset = 0;
   const floats = (count: number): Float32Array => {
-    at += 4 * count;
-    return new Float32Array(buffer, at - 4 * count, count);
+    byteOffset += 4 * count;
+    return new Float32Array(buffer, byteOffset - 4 * count, count);
   };
   const tokens = (count: number): Uint32Array => {
-    at += 4 * count;
-    return new Uint32Array(buffer, at - 4 * count, count);
+    byteOffset += 4 * count;
+    return new Uint32Array(buffer, byteOffset - 4 * count, count);
   };
   return batch.map(({ output, attention, context, positions }) => {
-    const made = outputOf(config, output, tokens, floats);
-    return attention === true ? { ...made, attention: floats(context.length + positions.length) } : made;
+    const result = outputOf(config, output, tokens, floats);
+    return attention === true ? { ...result, attention: floats(context.length + positions.length) } : result;
   });
 }
 

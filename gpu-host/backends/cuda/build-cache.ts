@@ -17,17 +17,17 @@ import type { Compiler } from './build-tools.ts';
 
 /** Finds the headers that a source includes with quotes, and their own includes. Does not follow system and package headers. */
 export class Includes {
-  readonly #direct = new Map<string, { text: Buffer; includes: readonly string[]; system: readonly string[] }>();
-  readonly #leftOut: string | undefined;
+  readonly #parsedFiles = new Map<string, { text: Buffer; includes: readonly string[]; system: readonly string[] }>();
+  readonly #ignoredFolder: string | undefined;
 
-  /** @param leftOut a folder whose headers are ignored in every file that includes them */
-  constructor(leftOut?: string) {
-    this.#leftOut = leftOut;
+  /** @param ignoredFolder a folder whose headers are ignored in every file that includes them */
+  constructor(ignoredFolder?: string) {
+    this.#ignoredFolder = ignoredFolder;
   }
 
   /** A new instance that reads the files again. */
-  again(): Includes {
-    return new Includes(this.#leftOut);
+  withoutCache(): Includes {
+    return new Includes(this.#ignoredFolder);
   }
 
   /** The source and all its headers, in a fixed order. */
@@ -48,20 +48,20 @@ export class Includes {
   }
 
   #read(file: string) {
-    const known = this.#direct.get(file);
-    if (known !== undefined) return known;
+    const cached = this.#parsedFiles.get(file);
+    if (cached !== undefined) return cached;
     const text = readFileSync(file);
     const includes: string[] = [];
     const system: string[] = [];
-    for (const [, open, name = ''] of text.toString('utf8').matchAll(/^\s*#\s*include\s*(["<])([^">]+)[">]/gm)) {
-      const next = path.resolve(path.dirname(file), name);
-      if (this.#leftOut !== undefined && next.startsWith(this.#leftOut + path.sep)) continue;
-      if (open === '"' && existsSync(next)) includes.push(next);
+    for (const [, delimiter, name = ''] of text.toString('utf8').matchAll(/^\s*#\s*include\s*(["<])([^">]+)[">]/gm)) {
+      const headerPath = path.resolve(path.dirname(file), name);
+      if (this.#ignoredFolder !== undefined && headerPath.startsWith(this.#ignoredFolder + path.sep)) continue;
+      if (delimiter === '"' && existsSync(headerPath)) includes.push(headerPath);
       else system.push(name);
     }
-    const read = { text, includes, system };
-    this.#direct.set(file, read);
-    return read;
+    const parsed = { text, includes, system };
+    this.#parsedFiles.set(file, parsed);
+    return parsed;
   }
 }
 
@@ -92,7 +92,7 @@ export interface ObjectCacheOptions {
   readonly language: readonly string[];
   /** Most files compiled at the same time. */
   readonly jobs: number;
-  readonly onCompiled: (source: string, done: number, of: number, warnings: string) => void;
+  readonly onCompiled: (source: string, doneCount: number, total: number, warnings: string) => void;
   /** Further arguments, such as `-Xptxas -v`. */
   readonly extra: readonly string[];
   /** True to treat the compiler's warnings as errors. */
@@ -133,8 +133,8 @@ function argumentsOf(source: string, includes: Includes, options: ObjectCacheOpt
   if (compiler.compileTest && isTest(source) && !CARD_CODE.test(includes.text(source).toString()))
     return [...compiler.compileTest, ...extra];
   const files = includes.of(source).filter((file) => !language.some((start) => file.startsWith(start)));
-  const card = files.some((file) => CARD_CODE.test(includes.text(file).toString()));
-  return [...(card ? compiler.compile : compiler.compileHost), ...extra];
+  const runsOnCard = files.some((file) => CARD_CODE.test(includes.text(file).toString()));
+  return [...(runsOnCard ? compiler.compile : compiler.compileHost), ...extra];
 }
 
 /** Options of a build, and a hash of the headers in its include folders. */
@@ -159,8 +159,9 @@ function objectOf(
   { folder, compiler, headers, shared }: Inputs,
 ): string {
   const hash = createHash('sha256').update(JSON.stringify([compiler.program, compiler.version, args, headers]));
-  const first = compiler.precompiles && shared && includes.of(source).includes(shared.with) ? [shared.header] : [];
-  for (const file of [...first, ...includes.of(source)])
+  const precompiledHeaders =
+    compiler.precompiles && shared && includes.of(source).includes(shared.with) ? [shared.header] : [];
+  for (const file of [...precompiledHeaders, ...includes.of(source)])
     hash.update(`${path.basename(file)}\0`).update(includes.text(file));
   return path.join(folder, `${path.basename(source)}-${hash.digest('hex').slice(0, 24)}.o`);
 }
@@ -175,12 +176,14 @@ async function compileMissing(
   // Largest sources first: they take longest.
   missing.sort((a, b) => statSync(b.source).size - statSync(a.source).size);
   const total = missing.length;
-  let done = 0;
+  let compiledCount = 0;
   const errors: string[] = [];
-  let changed: string | undefined;
+  let changedSource: string | undefined;
   await using headers = new SharedHeaders(options, paths);
-  const firstOf = (source: string, args: readonly string[]) =>
-    shared && total >= REPAID && includes.of(source).includes(shared.with) ? headers.compiled(shared.header, args) : [];
+  const headerArgumentsOf = (source: string, args: readonly string[]) =>
+    shared && total >= MIN_SOURCES_TO_SHARE && includes.of(source).includes(shared.with)
+      ? headers.compiled(shared.header, args)
+      : [];
   const worker = async () => {
     for (let next = missing.shift(); next !== undefined; next = missing.shift()) {
       // The object gets its final name only when it is complete.
@@ -188,37 +191,38 @@ async function compileMissing(
       const { status, output } = await run(compiler.program, [
         ...next.args,
         ...paths,
-        ...(await firstOf(next.source, next.args)),
+        ...(await headerArgumentsOf(next.source, next.args)),
         '-c',
         next.source,
         '-o',
         partial,
       ]);
       if (status !== 0 || (strict && output !== '')) errors.push(output || `${compiler.program} ended with ${status}`);
-      else if (objectOf(next.source, includes.again(), next.args, options) !== next.object) changed = next.source;
-      if (errors.length > 0 || changed !== undefined) {
+      else if (objectOf(next.source, includes.withoutCache(), next.args, options) !== next.object)
+        changedSource = next.source;
+      if (errors.length > 0 || changedSource !== undefined) {
         rmSync(partial, { force: true });
         missing.length = 0;
         return;
       }
       renameSync(partial, next.object);
-      onCompiled(next.source, ++done, total, output);
+      onCompiled(next.source, ++compiledCount, total, output);
     }
   };
   await Promise.all(Array.from({ length: Math.min(jobs, total) }, worker));
   if (errors.length > 0) throw new BuildError(errors.join('\n'));
-  if (changed !== undefined) throw new SourceChangedError(changed);
+  if (changedSource !== undefined) throw new SourceChangedError(changedSource);
 }
 
 /** Number of sources for which compiling a header first takes less time. */
-const REPAID = 12;
+const MIN_SOURCES_TO_SHARE = 12;
 
 /** Compiled headers of one build. They have tens of megabytes, so they end with it. */
 class SharedHeaders implements AsyncDisposable {
   readonly #options: Inputs;
   readonly #paths: readonly string[];
   readonly #folder: string;
-  readonly #made = new Map<string, Promise<string[]>>();
+  readonly #compiledHeaders = new Map<string, Promise<string[]>>();
 
   /** @param paths arguments that name paths of the clone */
   constructor(options: Inputs, paths: readonly string[]) {
@@ -232,9 +236,10 @@ class SharedHeaders implements AsyncDisposable {
   /** The arguments with which a source that is compiled with `args` reads the header first: none if it cannot be compiled. */
   compiled(header: string, args: readonly string[]): Promise<string[]> {
     const key = JSON.stringify(args);
-    const known = this.#made.get(key) ?? this.#compile(header, args, String(this.#made.size));
-    this.#made.set(key, known);
-    return known;
+    const headerArguments =
+      this.#compiledHeaders.get(key) ?? this.#compile(header, args, String(this.#compiledHeaders.size));
+    this.#compiledHeaders.set(key, headerArguments);
+    return headerArguments;
   }
 
   async #compile(header: string, args: readonly string[], name: string): Promise<string[]> {
@@ -258,26 +263,26 @@ class SharedHeaders implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.allSettled(this.#made.values());
+    await Promise.allSettled(this.#compiledHeaders.values());
     rmSync(this.#folder, { recursive: true, force: true });
   }
 }
 
-/** Links objects into a program or a library. `out` gets its final name only when it is complete. */
+/** Links objects into a program or a library. `outputFile` gets its final name only when it is complete. */
 export async function link(
   objects: readonly string[],
-  out: string,
+  outputFile: string,
   args: readonly string[],
   compiler: Compiler,
 ): Promise<void> {
-  mkdirSync(path.dirname(out), { recursive: true });
-  const partial = `${out}.${process.pid}.tmp`;
+  mkdirSync(path.dirname(outputFile), { recursive: true });
+  const partial = `${outputFile}.${process.pid}.tmp`;
   const { status, output } = await run(compiler.program, [...objects, '-o', partial, ...args]);
   if (status !== 0) {
     rmSync(partial, { force: true });
     throw new BuildError(output || `${compiler.program} ended with ${status}`);
   }
-  renameSync(partial, out);
+  renameSync(partial, outputFile);
 }
 
 /** Removes files that no build has used for `days` days. */

@@ -285,7 +285,7 @@ class CudaBackend implements Backend {
     try {
       return this.#engine.submit(this.#words.write(batch));
     } catch (error) {
-      this.#words.refused();
+      this.#words.forgetTables();
       throw error;
     }
   }

@@ -49,17 +49,17 @@ function measure(tableSlots: number): { bytes: number; us: number } {
   let bytes = 0;
   for (let step = 0; step < WARM_STEPS + steps; step++) {
     const batch = lists.map((slots) => decode(slots, context + step));
-    const started = performance.now();
+    const startedMs = performance.now();
     bytes = words.write(batch).byteLength;
-    if (step >= WARM_STEPS) times.push(1000 * (performance.now() - started));
+    if (step >= WARM_STEPS) times.push(1000 * (performance.now() - startedMs));
   }
   times.sort((a, b) => a - b);
   return { bytes, us: times[times.length >> 1] ?? 0 };
 }
 
-const whole = measure(0);
-const tabled = measure(TABLE_SLOTS);
-const said = ({ bytes, us }: typeof whole) => `${bytes} bytes, ${us.toFixed(0)} µs`;
+const wholeLists = measure(0);
+const slotTables = measure(TABLE_SLOTS);
+const format = ({ bytes, us }: typeof wholeLists) => `${bytes} bytes, ${us.toFixed(0)} µs`;
 console.log(
-  `${sequences} sequences of ${context} slots, a step: whole lists ${said(whole)}; slot tables ${said(tabled)}`,
+  `${sequences} sequences of ${context} slots, a step: whole lists ${format(wholeLists)}; slot tables ${format(slotTables)}`,
 );

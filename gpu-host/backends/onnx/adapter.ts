@@ -30,8 +30,8 @@ export class OnnxAdapter implements DeviceAdapter {
     let loadMs = 0;
     for (let layer = 0; layer < model.config.layers; layer++) {
       for (const linear of Object.values(layerLinears(model.config, layer, 32))) {
-        const changed = linear.parts.filter((part) => adapter.targets.includes(projectionOf(part)));
-        const stack = new Stack(linear, adapter.rank * changed.length);
+        const changedParts = linear.parts.filter((part) => adapter.targets.includes(projectionOf(part)));
+        const stack = new Stack(linear, adapter.rank * changedParts.length);
         let firstRow = 0;
         for (const part of linear.parts) {
           await setImmediate();
@@ -66,7 +66,7 @@ class Stack {
   readonly up: Float32Array;
   readonly #rows: number;
   readonly #columns: number;
-  #first = 0;
+  #nextRank = 0;
 
   constructor({ rows, columns }: LinearLayer, rank: number) {
     this.rank = rank;
@@ -78,14 +78,14 @@ class Stack {
 
   /** Adds the matrices of the projection whose outputs begin at `firstRow`. */
   add({ a, b }: LowRank, { rank, scale }: Pick<LoadedAdapter, 'rank' | 'scale'>, firstRow: number): void {
-    this.down.set(a, this.#first * this.#columns);
+    this.down.set(a, this.#nextRank * this.#columns);
     const { up } = this;
-    const own = b.length / rank;
+    const projectionRows = b.length / rank;
     for (let k = 0; k < rank; k++) {
-      const to = (this.#first + k) * this.#rows + firstRow;
-      for (let row = 0, from = k; row < own; row++, from += rank) up[to + row] = scale * (b[from] as number);
+      const to = (this.#nextRank + k) * this.#rows + firstRow;
+      for (let row = 0, from = k; row < projectionRows; row++, from += rank) up[to + row] = scale * (b[from] as number);
     }
-    this.#first += rank;
+    this.#nextRank += rank;
   }
 }
 

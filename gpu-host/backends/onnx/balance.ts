@@ -41,9 +41,9 @@ export function dealtRows(batch: readonly SequenceInput[], rows: readonly Row[],
 function deal<T>(items: readonly T[], hands: number): T[][] {
   const dealt = Array.from({ length: hands }, (): T[] => []);
   items.forEach((item, i) => {
-    const place = i % hands;
+    const offset = i % hands;
     const isBackwards = Math.floor(i / hands) % 2 === 1;
-    dealt[isBackwards ? hands - 1 - place : place].push(item);
+    dealt[isBackwards ? hands - 1 - offset : offset].push(item);
   });
   return dealt;
 }

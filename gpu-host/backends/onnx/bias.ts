@@ -36,11 +36,17 @@ export function hasBlindInput({ mask, positions, context }: SequenceInput): bool
   return false;
 }
 
-function fillCausal(bias: Float32Array, first: number, row: Row, member: RowMember, { tokens, width }: RunShape): void {
+function fillCausal(
+  bias: Float32Array,
+  memberStart: number,
+  row: Row,
+  member: RowMember,
+  { tokens, width }: RunShape,
+): void {
   const { sequence, firstInput, firstOwn } = member;
   const ownEnd = firstOwn + sequence.context.length - row.shared;
   for (let t = 0; t < sequence.positions.length; t++) {
-    const start = first + t * width;
+    const start = memberStart + t * width;
     const columns = start + tokens;
     if (row.members.length > 1 || tokens > 1) {
       bias.fill(HIDDEN, start, columns);
@@ -56,23 +62,23 @@ function fillCausal(bias: Float32Array, first: number, row: Row, member: RowMemb
 /** Any mask of a member. Its context columns lie anywhere in the row (`links`); a member without links has the row alone. */
 function fillAny(
   bias: Float32Array,
-  first: number,
+  memberStart: number,
   { sequence, firstInput, links }: RowMember,
   { tokens, width, blind }: RunShape,
 ): void {
   const { mask, positions, context } = sequence;
   const inputs = positions.length;
   for (let t = 0; t < inputs; t++) {
-    const start = first + t * width;
-    const from = t * (context.length + inputs);
-    let seen = false;
+    const start = memberStart + t * width;
+    const maskStart = t * (context.length + inputs);
+    let seesAny = false;
     bias.fill(HIDDEN, start, start + width);
     for (let j = 0; j < context.length + inputs; j++) {
-      if (mask === 'causal' ? j > context.length + t : mask[from + j] === 0) continue;
-      const own = links === null ? tokens + j : columnOf(links[j], tokens);
-      bias[start + (j < context.length ? own : firstInput + j - context.length)] = 0;
-      seen = true;
+      if (mask === 'causal' ? j > context.length + t : mask[maskStart + j] === 0) continue;
+      const column = links === null ? tokens + j : columnOf(links[j], tokens);
+      bias[start + (j < context.length ? column : firstInput + j - context.length)] = 0;
+      seesAny = true;
     }
-    if (blind && !seen) bias[start + width - 1] = 0;
+    if (blind && !seesAny) bias[start + width - 1] = 0;
   }
 }

@@ -86,7 +86,7 @@ export class FeedBuilder {
     this.#fillSlots(rows, shape);
     const bias = this.#bias.float32(count * tokens * width);
     fillBias(bias, rows, shape);
-    const wanted = this.#outputs(rows, tokens);
+    const outputs = this.#outputs(rows, tokens);
     const hasSegments = rows.some(({ segments }) => segments.length > 0);
     const feeds: Record<string, Tensor> = {
       tokens: this.#fillTokens(rows, tokens),
@@ -94,11 +94,11 @@ export class FeedBuilder {
       slots: new Tensor('int32', this.#slots.int32(count * width), [count, width]),
       bias: new Tensor('float32', bias, [count, 1, tokens, width]),
       pool: this.#poolTensor,
-      ...this.#segmentFeeds(rows, wanted.wantsAttention, hasSegments),
+      ...this.#segmentFeeds(rows, outputs.wantsAttention, hasSegments),
       ...this.#embeds(rows, tokens),
-      ...wanted.feeds,
+      ...outputs.feeds,
     };
-    return { ...wanted, feeds, shape, segments: hasSegments ? this.#segments.count : 0 };
+    return { ...outputs, feeds, shape, segments: hasSegments ? this.#segments.count : 0 };
   }
 
   #fillTokens(rows: readonly Row[], tokens: number): Tensor {
@@ -116,17 +116,17 @@ export class FeedBuilder {
     // Low words of little-endian int64; the high ones stay zero.
     const words = this.#positions.uint32(total * 2);
     words.fill(0);
-    let last = tokens - 1;
+    let lastPosition = tokens - 1;
     eachMember(rows, tokens, ({ positions }, first) => {
       for (let t = 0; t < positions.length; t++) {
-        if (positions[t] > last) last = positions[t];
+        if (positions[t] > lastPosition) lastPosition = positions[t];
         words[(first + t) * 2] = positions[t];
       }
     });
-    let rotary = this.#rotary.upTo(last);
+    let rotary = this.#rotary.upTo(lastPosition);
     if (rotary === null) {
-      const own = Uint32Array.from({ length: total }, (_, i) => words[i * 2]);
-      rotary = this.#rotary.tableOf(own);
+      const runPositions = Uint32Array.from({ length: total }, (_, i) => words[i * 2]);
+      rotary = this.#rotary.tableOf(runPositions);
       for (let i = 0; i < total; i++) words[i * 2] = i;
     }
     if (rotary !== this.#rotaryRows) {
@@ -148,11 +148,11 @@ export class FeedBuilder {
   #fillSlots(rows: readonly Row[], { tokens, width }: RunShape): void {
     const slots = this.#slots.uint32(rows.length * width);
     const { nullSlot } = this.#pool;
-    rows.forEach(({ members, context, shared, slots: linked }, r) => {
+    rows.forEach(({ members, context, shared, slots: linkedSlots }, r) => {
       const start = r * width;
       const columns = start + tokens;
       slots.fill(nullSlot, start, columns);
-      if (linked !== null) slots.set(linked, columns);
+      if (linkedSlots !== null) slots.set(linkedSlots, columns);
       else {
         slots.set(members[0].sequence.context, columns);
         for (let i = 1; i < members.length; i++) {
@@ -167,24 +167,24 @@ export class FeedBuilder {
     if (wantsAttention) return {};
     if (!hasSegments) return this.#noSegments;
     const { count } = this.#segments;
-    const most = rows.reduce((most, { segments }) => Math.max(most, segments.length), 0);
-    const places = rows.length * most;
+    const maxSegments = rows.reduce((most, { segments }) => Math.max(most, segments.length), 0);
+    const cellCount = rows.length * maxSegments;
     const segmentRows = this.#segmentRows.int32(count).fill(0);
     // Places past a row's last segment name any segment; the bias hides its slots.
-    const rowSegments = this.#rowSegments.int32(places).fill(0);
-    const bias = this.#segmentBias.float32(places).fill(HIDDEN);
+    const rowSegments = this.#rowSegments.int32(cellCount).fill(0);
+    const bias = this.#segmentBias.float32(cellCount).fill(HIDDEN);
     rows.forEach(({ segments }, r) => {
       segments.forEach((segment, i) => {
         segmentRows[segment] = r;
-        rowSegments[r * most + i] = segment;
-        bias[r * most + i] = 0;
+        rowSegments[r * maxSegments + i] = segment;
+        bias[r * maxSegments + i] = 0;
       });
     });
     return {
       has_segments: this.#yes,
       segment_rows: new Tensor('int32', segmentRows, [count]),
-      row_segments: new Tensor('int32', rowSegments, [rows.length, most]),
-      segment_bias: new Tensor('float32', bias, [rows.length, most, 1]),
+      row_segments: new Tensor('int32', rowSegments, [rows.length, maxSegments]),
+      segment_bias: new Tensor('float32', bias, [rows.length, maxSegments, 1]),
       ...this.#segments.feeds(true),
     };
   }
@@ -198,11 +198,11 @@ export class FeedBuilder {
     const { hiddenSize } = this.#config;
     const embeds = new Float32Array(count * hiddenSize);
     const indices = new BigInt64Array(count);
-    let next = 0;
+    let nextIndex = 0;
     eachMember(rows, tokens, ({ inputs, positions }, first) => {
       if (inputs.kind !== 'embeds') return;
-      embeds.set(inputs.embeds, next * hiddenSize);
-      for (let t = 0; t < positions.length; t++) indices[next++] = BigInt(first + t);
+      embeds.set(inputs.embeds, nextIndex * hiddenSize);
+      for (let t = 0; t < positions.length; t++) indices[nextIndex++] = BigInt(first + t);
     });
     return {
       embed_rows: new Tensor('int64', indices, [count, 1]),
@@ -241,8 +241,8 @@ export class FeedBuilder {
         else outRows[state++] = first + t;
       }
     });
-    const ordered = this.#headRows.uint32(headRows);
-    for (let i = 0; i < headRows; i++) ordered[i] = i;
+    const headOrder = this.#headRows.uint32(headRows);
+    for (let i = 0; i < headRows; i++) headOrder[i] = i;
     topK = Math.min(topK, this.#config.vocabularySize);
     return {
       headRows,

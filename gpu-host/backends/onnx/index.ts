@@ -62,18 +62,18 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
   const quantized = await quantizedWeights(model, bits, headBits, options.cacheDirectory ?? defaultCacheDirectory());
   const session = async (graph: Uint8Array) => {
     checkWeights(model);
-    const made = await InferenceSession.create(graph, sessionOptions(options.threads));
+    const created = await InferenceSession.create(graph, sessionOptions(options.threads));
     try {
       // The session opens the files by their paths, so they may have been replaced meanwhile.
       checkWeights(model);
-      return made;
+      return created;
     } catch (error) {
-      await made.release();
+      await created.release();
       throw error;
     }
   };
-  const decoder = (extra: { readonly attention?: boolean; readonly adapter?: boolean }) => {
-    const { attention = false, adapter = false } = extra;
+  const decoder = (variant: { readonly attention?: boolean; readonly adapter?: boolean }) => {
+    const { attention = false, adapter = false } = variant;
     return session(buildDecoder(model, { bits, headBits, slotCount: pool.slotCount, attention, adapter }, quantized));
   };
   const sessions = {
@@ -135,17 +135,23 @@ export class OnnxBackend implements Backend {
   ) {
     const { config } = model;
     const { bits, headBits = bits } = options;
-    const held = modelLinears(config, bits, headBits).map((linear) => heldBits(model.tensors, linear));
-    const heldByHead = held.pop() ?? headBits;
-    this.weightBits = held.toSorted((a, b) => a - b)[held.length >> 1] ?? bits;
-    this.precision = [...new Set(held)].map((width) => (width === 32 ? 'float32' : `int${width}`)).join(' and ');
+    const weightWidths = modelLinears(config, bits, headBits).map((linear) => heldBits(model.tensors, linear));
+    const headWidth = weightWidths.pop() ?? headBits;
+    this.weightBits = weightWidths.toSorted((a, b) => a - b)[weightWidths.length >> 1] ?? bits;
+    this.precision = [...new Set(weightWidths)]
+      .map((width) => (width === 32 ? 'float32' : `int${width}`))
+      .join(' and ');
     this.#model = model;
     this.images = images;
     this.config = config;
     this.pageSize = options.pageSize;
     this.pageCount = options.pageCount;
     this.#pool = pool;
-    const costs = runCosts(config, held.reduce((sum, width) => sum + width, 0) / held.length, heldByHead);
+    const costs = runCosts(
+      config,
+      weightWidths.reduce((sum, width) => sum + width, 0) / weightWidths.length,
+      headWidth,
+    );
     this.#segments = new KvSegments(config, pool, costs);
     this.#feeds = new FeedBuilder(config, pool, this.#segments, new RotaryTable(config));
     this.#planner = new Planner(costs, config.heads, pool.nullSlot);
@@ -169,10 +175,10 @@ export class OnnxBackend implements Backend {
     const adapter = OnnxAdapter.of(batchAdapter(batch));
     this.#padding.begin();
     const outputs: SequenceOutput[] = new Array(batch.length);
-    const found = this.#segments.find(batch);
-    const runs = this.#planner.plan(batch, found);
+    const foundSegments = this.#segments.find(batch);
+    const runs = this.#planner.plan(batch, foundSegments);
     for (const rows of runs) await this.#run(rows, adapter, outputs);
-    this.#segments.learn(batch, found, runs);
+    this.#segments.learn(batch, foundSegments, runs);
     return outputs;
   }
 
@@ -226,27 +232,27 @@ export class OnnxBackend implements Backend {
     const feeds = adapter ? { ...run.feeds, ...adapter.feeds } : run.feeds;
     const result = await session.run(feeds, fetches(run));
     if (run.segments > 0) this.#segmentRuns++;
-    const fresh = run.writes ? floats(result.new_kv) : null;
+    const newKv = run.writes ? floats(result.new_kv) : null;
     let topRow = 0;
     let stateRow = run.headRows;
     rows.forEach((row, r) => {
       for (const member of row.members) {
         const { output, writes, attention } = member.sequence;
         const firstInput = r * shape.tokens + member.firstInput;
-        if (fresh !== null) this.#pool.store(fresh, rows.length * shape.tokens, firstInput, writes);
-        let made: SequenceOutput;
-        if (output.kind === 'none') made = { kind: 'none' };
+        if (newKv !== null) this.#pool.store(newKv, rows.length * shape.tokens, firstInput, writes);
+        let sequenceOutput: SequenceOutput;
+        if (output.kind === 'none') sequenceOutput = { kind: 'none' };
         else if (output.kind === 'states') {
-          made = { kind: 'states', states: this.#statesOf(result, stateRow, output.rows) };
+          sequenceOutput = { kind: 'states', states: this.#statesOf(result, stateRow, output.rows) };
           stateRow += output.rows;
         } else {
-          made = this.#top(result, run, topRow, output);
+          sequenceOutput = this.#top(result, run, topRow, output);
           topRow += output.rows;
         }
         if (attention === true) {
-          made = { ...made, attention: receivedAttention(result, shape, r, row, member) };
+          sequenceOutput = { ...sequenceOutput, attention: receivedAttention(result, shape, r, row, member) };
         }
-        outputs[member.index] = made;
+        outputs[member.index] = sequenceOutput;
       }
     });
     this.#padding.add(rows, shape, run.segments);

@@ -36,10 +36,10 @@ export class KvPool {
     this.#frequencies = rotaryFrequencies(config);
   }
 
-  /** Writes new keys and values, one input per slot: from each plane of `fresh` (`inputs × rowSize`), the inputs from `firstInput` on. */
-  store(fresh: Float32Array, inputs: number, firstInput: number, slots: Uint32Array): void {
+  /** Writes new keys and values, one input per slot: from each plane of `newKv` (`inputs × rowSize`), the inputs from `firstInput` on. */
+  store(newKv: Float32Array, inputs: number, firstInput: number, slots: Uint32Array): void {
     const { data, planes, rowSize, slotCount } = this;
-    this.#changed(slots);
+    this.#markWritten(slots);
     let first = 0;
     while (first < slots.length) {
       let end = first + 1;
@@ -47,7 +47,7 @@ export class KvPool {
       for (let plane = 0; plane < planes; plane++) {
         const source = (plane * inputs + firstInput + first) * rowSize;
         data.set(
-          fresh.subarray(source, source + (end - first) * rowSize),
+          newKv.subarray(source, source + (end - first) * rowSize),
           (plane * slotCount + slots[first]) * rowSize,
         );
       }
@@ -58,10 +58,10 @@ export class KvPool {
   /** Copies rows pairwise in every plane and rotates keys on by `shifts`; reads all sources before it writes any destination. */
   copy(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
     const { data, planes, rowSize, slotCount } = this;
-    this.#changed(destinations);
+    this.#markWritten(destinations);
     const needed = sources.length * rowSize;
     if (this.#scratch.length < needed) this.#scratch = new Float32Array(needed);
-    const turn = shifts === undefined ? null : new KeyTurner(this.#frequencies, shifts);
+    const keyTurner = shifts === undefined ? null : new KeyTurner(this.#frequencies, shifts);
     for (let plane = 0; plane < planes; plane++) {
       const base = plane * slotCount;
       for (let i = 0; i < sources.length; i++) {
@@ -69,7 +69,7 @@ export class KvPool {
         const row = this.#scratch.subarray(i * rowSize, (i + 1) * rowSize);
         row.set(data.subarray(start, start + rowSize));
         // Even planes hold keys.
-        if (plane % 2 === 0) turn?.turn(row, i);
+        if (plane % 2 === 0) keyTurner?.turn(row, i);
       }
       for (let i = 0; i < sources.length; i++) {
         const row = this.#scratch.subarray(i * rowSize, (i + 1) * rowSize);
@@ -96,7 +96,7 @@ export class KvPool {
     this.versions.fill(++this.#writes, page * slots, (page + 1) * slots);
   }
 
-  #changed(slots: Uint32Array): void {
+  #markWritten(slots: Uint32Array): void {
     this.#writes++;
     for (let i = 0; i < slots.length; i++) this.versions[slots[i]] = this.#writes;
   }
@@ -111,22 +111,22 @@ export class KvPool {
 class KeyTurner {
   readonly #shifts: Int32Array;
   /** Cosines and sines of each shift that occurs, `headDim / 2` each. */
-  readonly #turns = new Map<number, { readonly cos: Float64Array; readonly sin: Float64Array }>();
+  readonly #rotations = new Map<number, { readonly cos: Float64Array; readonly sin: Float64Array }>();
 
   constructor(frequencies: Float64Array, shifts: Int32Array) {
     this.#shifts = shifts;
     for (const shift of shifts) {
-      if (shift === 0 || this.#turns.has(shift)) continue;
+      if (shift === 0 || this.#rotations.has(shift)) continue;
       const cos = frequencies.map((frequency) => Math.cos(shift * frequency));
-      this.#turns.set(shift, { cos, sin: frequencies.map((frequency) => Math.sin(shift * frequency)) });
+      this.#rotations.set(shift, { cos, sin: frequencies.map((frequency) => Math.sin(shift * frequency)) });
     }
   }
 
   /** Turns all heads of the `index`-th copied key in place, in float64, rounded once. */
   turn(key: Float32Array, index: number): void {
-    const turn = this.#turns.get(this.#shifts[index]);
-    if (turn === undefined) return;
-    const { cos, sin } = turn;
+    const rotation = this.#rotations.get(this.#shifts[index]);
+    if (rotation === undefined) return;
+    const { cos, sin } = rotation;
     const half = cos.length;
     for (let start = 0; start < key.length; start += 2 * half) {
       for (let i = 0; i < half; i++) {

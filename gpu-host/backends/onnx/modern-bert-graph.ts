@@ -10,38 +10,42 @@ export function modernStates(graph: GraphBuilder, nodes: EncoderNodes, config: M
   const words = graph.node('Gather', [nodes.weight('embeddings.tok_embeddings.weight'), 'tokens'], 'words', {
     axis: 0,
   });
-  const first = graph.integers([0]);
+  const startPosition = graph.integers([0]);
   const tables = (kind: keyof typeof thetas): [string, string] => {
     const { cos, sin } = rotations(contextLength, hiddenSize / heads, thetas[kind]);
     const dims = [contextLength, hiddenSize / heads / 2];
     return [graph.floats(`${kind}:cos`, cos, dims), graph.floats(`${kind}:sin`, sin, dims)];
   };
-  const all = { mask: nodes.mask, tables: tables('all') };
-  const near = { mask: nearMask(graph, nodes, window), tables: tables('near') };
-  const rotated = (name: string, row: string, of: [string, string]) =>
-    graph.node('RotaryEmbedding', [row, first, ...of], `${name}-rotated`, {
+  const fullAttention = { mask: nodes.mask, tables: tables('all') };
+  const nearAttention = { mask: nearMask(graph, nodes, window), tables: tables('near') };
+  const rotated = (name: string, row: string, rotaryTables: [string, string]) =>
+    graph.node('RotaryEmbedding', [row, startPosition, ...rotaryTables], `${name}-rotated`, {
       ...{ interleaved: 0, num_heads: heads, rotary_embedding_dim: 0 },
     });
   let rows = nodes.norm('embeddings.norm', words);
   for (let layer = 0; layer < config.layers; layer++) {
     const name = `layers.${layer}`;
-    const { mask, tables: of } = config.seesAll[layer] ? all : near;
-    const before = layer === 0 ? rows : nodes.norm(`${name}.attn_norm`, rows);
+    const { mask, tables: layerTables } = config.seesAll[layer] ? fullAttention : nearAttention;
+    const attentionInput = layer === 0 ? rows : nodes.norm(`${name}.attn_norm`, rows);
     const parts = ['query', 'key', 'value'].map((part) => `${name}:${part}`) as [string, string, string];
-    const joined = nodes.multiply(`${name}.attn.Wqkv`, before, 3 * hiddenSize, hiddenSize);
-    graph.nodeOf('Split', [joined], parts, { axis: -1, num_outputs: 3 });
+    const qkv = nodes.multiply(`${name}.attn.Wqkv`, attentionInput, 3 * hiddenSize, hiddenSize);
+    graph.nodeOf('Split', [qkv], parts, { axis: -1, num_outputs: 3 });
     const [query, key, value] = parts;
-    const states = nodes.attend(`${name}:states`, [rotated(query, query, of), rotated(key, key, of), value], mask);
+    const states = nodes.attend(
+      `${name}:states`,
+      [rotated(query, query, layerTables), rotated(key, key, layerTables), value],
+      mask,
+    );
     const attended = nodes.multiply(`${name}.attn.Wo`, states, hiddenSize, hiddenSize);
     rows = graph.node('Add', [rows, attended], `${name}:attended`);
     const halves = [`${name}:inner`, `${name}:gate`] as [string, string];
-    const between = nodes.norm(`${name}.mlp_norm`, rows);
-    const both = nodes.multiply(`${name}.mlp.Wi`, between, 2 * intermediateSize, hiddenSize);
-    graph.nodeOf('Split', [both], halves, { axis: -1, num_outputs: 2 });
+    const mlpInput = nodes.norm(`${name}.mlp_norm`, rows);
+    const innerAndGate = nodes.multiply(`${name}.mlp.Wi`, mlpInput, 2 * intermediateSize, hiddenSize);
+    graph.nodeOf('Split', [innerAndGate], halves, { axis: -1, num_outputs: 2 });
     const active = nodes.activated(halves[0], activation);
     const gated = graph.node('Mul', [active, halves[1]], `${name}:gated`);
-    const outer = nodes.multiply(`${name}.mlp.Wo`, gated, hiddenSize, intermediateSize);
-    rows = graph.node('Add', [rows, outer], `${name}:added`);
+    const mlpOutput = nodes.multiply(`${name}.mlp.Wo`, gated, hiddenSize, intermediateSize);
+    rows = graph.node('Add', [rows, mlpOutput], `${name}:added`);
   }
   return nodes.norm('final_norm', rows);
 }

@@ -8,37 +8,37 @@ import type { Row } from './rows.ts';
  */
 export class PaddingMeter {
   readonly #costs: RunCosts;
-  #computed = 0;
-  #wanted = 0;
+  #computedCost = 0;
+  #wantedCost = 0;
   /** Values of the two counters when the last batch began. */
-  #before = { computed: 0, wanted: 0 };
+  #costsBefore = { computed: 0, wanted: 0 };
 
   constructor(costs: RunCosts) {
     this.#costs = costs;
   }
 
   begin(): void {
-    this.#before = { computed: this.#computed, wanted: this.#wanted };
+    this.#costsBefore = { computed: this.#computedCost, wanted: this.#wantedCost };
   }
 
   /** @param segments number of segments that the run reads */
   add(rows: readonly Row[], { tokens, width }: RunShape, segments = 0): void {
-    this.#computed += rows.length * rowCost({ tokens, context: width - tokens }, this.#costs);
-    this.#computed += segments * this.#costs.perSegment;
-    for (const row of rows) this.#wanted += this.#wantedOf(row);
+    this.#computedCost += rows.length * rowCost({ tokens, context: width - tokens }, this.#costs);
+    this.#computedCost += segments * this.#costs.perSegment;
+    for (const row of rows) this.#wantedCost += this.#wantedCostOf(row);
   }
 
   share(): number {
-    return this.#computed === 0 ? 0 : 1 - this.#wanted / this.#computed;
+    return this.#computedCost === 0 ? 0 : 1 - this.#wantedCost / this.#computedCost;
   }
 
   /** Padding share of the batch that began last. */
   batchShare(): number {
-    const computed = this.#computed - this.#before.computed;
-    return computed === 0 ? 0 : 1 - (this.#wanted - this.#before.wanted) / computed;
+    const computed = this.#computedCost - this.#costsBefore.computed;
+    return computed === 0 ? 0 : 1 - (this.#wantedCost - this.#costsBefore.wanted) / computed;
   }
 
-  #wantedOf(row: Row): number {
+  #wantedCostOf(row: Row): number {
     let unrelated = row.tokens * (row.tokens + row.context);
     for (const { sequence } of row.members) {
       const inputs = sequence.positions.length;

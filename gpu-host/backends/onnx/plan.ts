@@ -26,13 +26,13 @@ export class Planner {
   /**
    * Returns runs in order: the backend stores the keys and values of one run before the next begins. At most one run reads segments,
    * and none when a sequence reads an earlier one's writes, which segments lack.
-   * @param found segments that hold the beginnings of contexts
+   * @param foundSegments segments that hold the beginnings of contexts
    */
-  plan(batch: readonly SequenceInput[], found: FoundSegments | null = null): readonly (readonly Row[])[] {
+  plan(batch: readonly SequenceInput[], foundSegments: FoundSegments | null = null): readonly (readonly Row[])[] {
     const dependencies = this.#dependencies.find(batch);
     if (dependencies === null) {
       const plain = this.#runs(batch, [...batch.keys()], []);
-      const segmented = found === null ? null : this.#segmented(batch, found);
+      const segmented = foundSegments === null ? null : this.#segmented(batch, foundSegments);
       return segmented !== null && segmented.cost < plain.cost ? segmented.runs : plain.runs;
     }
     const groups = planGroups(batch, dependencies, this.#costs, this.#heads);
@@ -45,16 +45,18 @@ export class Planner {
   }
 
   /** Plans one run over segments, alone or with all other decode steps; null when its scores would not fit. */
-  #segmented(batch: readonly SequenceInput[], { of, count }: FoundSegments): PackedRows | null {
-    const all = [...batch.keys()];
-    const held = all.filter((index) => of[index].length > 0).map((index) => segmentedRow(batch, index, of[index]));
+  #segmented(batch: readonly SequenceInput[], { of: segmentsBySequence, count }: FoundSegments): PackedRows | null {
+    const indices = [...batch.keys()];
+    const segmentedRows = indices
+      .filter((index) => segmentsBySequence[index].length > 0)
+      .map((index) => segmentedRow(batch, index, segmentsBySequence[index]));
     const isStep = (index: number) => batch[index].positions.length === 1 && batch[index].attention !== true;
-    const rest = all.filter((index) => of[index].length === 0);
-    const steps = rest.filter(isStep);
-    const candidates = [{ rows: held, rest }];
+    const unsegmented = indices.filter((index) => segmentsBySequence[index].length === 0);
+    const steps = unsegmented.filter(isStep);
+    const candidates = [{ rows: segmentedRows, rest: unsegmented }];
     if (steps.length > 0) {
-      const others = rest.filter((index) => !isStep(index));
-      candidates.push({ rows: [...held, ...separateRows(batch, steps)], rest: others });
+      const otherIndices = unsegmented.filter((index) => !isStep(index));
+      candidates.push({ rows: [...segmentedRows, ...separateRows(batch, steps)], rest: otherIndices });
     }
     let best: PackedRows | null = null;
     for (const { rows, rest } of candidates) {
@@ -62,36 +64,36 @@ export class Planner {
       if (!fitsScores(shape, this.#heads, rows.length)) continue;
       const { perRun, perSegmentRun, perSegment } = this.#costs;
       const packed = rest.length === 0 ? { runs: [], cost: 0 } : this.#runs(batch, rest, []);
-      const run = perRun + perSegmentRun + count * perSegment + rows.length * rowCost(shape, this.#costs);
-      const cost = run + packed.cost;
+      const segmentedRunCost = perRun + perSegmentRun + count * perSegment + rows.length * rowCost(shape, this.#costs);
+      const cost = segmentedRunCost + packed.cost;
       if (best === null || cost < best.cost) best = { runs: [rows, ...packed.runs], cost };
     }
     return best;
   }
 
   /** Puts forks of a prefix into one row, and deals unlike sequences into even rows, where this is cheaper. */
-  #runs(batch: readonly SequenceInput[], alone: readonly number[], linked: readonly Row[]): PackedRows {
-    let rows = [...separateRows(batch, alone), ...linked];
+  #runs(batch: readonly SequenceInput[], indices: readonly number[], linked: readonly Row[]): PackedRows {
+    let rows = [...separateRows(batch, indices), ...linked];
     let best = this.#pack(rows);
-    const merged = sharedRows(batch, alone, this.#costs, this.#heads);
+    const merged = sharedRows(batch, indices, this.#costs, this.#heads);
     if (merged !== null) {
-      const shared = this.#pack([...merged, ...linked]);
-      if (shared.cost < best.cost) {
+      const mergedPacking = this.#pack([...merged, ...linked]);
+      if (mergedPacking.cost < best.cost) {
         rows = [...merged, ...linked];
-        best = shared;
+        best = mergedPacking;
       }
     }
     if (!isWorthDealing(rows, best.cost, this.#costs)) return best;
-    const steps = (row: Row) => isMovable(row) && row.tokens === 1;
-    const prompts = (row: Row) => isMovable(row) && row.tokens > 1;
-    for (const isDealt of [prompts, steps]) {
-      const others = rows.filter((row) => !isDealt(row));
+    const isMovableStep = (row: Row) => isMovable(row) && row.tokens === 1;
+    const isMovablePrompt = (row: Row) => isMovable(row) && row.tokens > 1;
+    for (const isDealt of [isMovablePrompt, isMovableStep]) {
+      const otherRows = rows.filter((row) => !isDealt(row));
       for (const dealt of dealtRows(batch, rows.filter(isDealt), this.#costs)) {
-        const candidate = [...dealt, ...others];
-        const even = this.#pack(candidate);
-        if (even.cost >= best.cost) continue;
+        const candidate = [...dealt, ...otherRows];
+        const dealtPacking = this.#pack(candidate);
+        if (dealtPacking.cost >= best.cost) continue;
         rows = candidate;
-        best = even;
+        best = dealtPacking;
       }
     }
     return best;
@@ -99,13 +101,13 @@ export class Planner {
 
   /** Packs rows whose attention is wanted apart from the others: their runs return a number for each input and column. */
   #pack(rows: readonly Row[]): PackedRows {
-    const watched = rows.filter(wantsAttention);
-    if (watched.length === 0 || watched.length === rows.length) return this.#packed(rows);
-    const parts = [this.#packed(watched), this.#packed(rows.filter((row) => !wantsAttention(row)))];
+    const watchedRows = rows.filter(wantsAttention);
+    if (watchedRows.length === 0 || watchedRows.length === rows.length) return this.#packTogether(rows);
+    const parts = [this.#packTogether(watchedRows), this.#packTogether(rows.filter((row) => !wantsAttention(row)))];
     return { runs: parts.flatMap(({ runs }) => runs), cost: parts[0].cost + parts[1].cost };
   }
 
-  #packed(rows: readonly Row[]): PackedRows {
+  #packTogether(rows: readonly Row[]): PackedRows {
     const packing: Packing = packRuns(rows, this.#costs, this.#heads);
     return { runs: packing.runs.map((run) => run.map((index) => rows[index])), cost: packing.cost };
   }

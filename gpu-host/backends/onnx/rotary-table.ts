@@ -16,21 +16,21 @@ export interface RotaryRows {
 /** Cosines and sines of positions, grown when a later position is first seen. */
 export class RotaryTable {
   readonly #frequencies: Float64Array;
-  #kept: RotaryRows;
+  #table: RotaryRows;
 
   constructor(config: ModelConfig) {
     this.#frequencies = rotaryFrequencies(config);
-    this.#kept = this.#compute(Uint32Array.from({ length: Math.min(config.contextLength, 4096) }, (_, i) => i));
+    this.#table = this.#compute(Uint32Array.from({ length: Math.min(config.contextLength, 4096) }, (_, i) => i));
   }
 
   /** The table whose row p is position p, or null when that table would be too large: see {@link tableOf}. */
   upTo(position: number): RotaryRows | null {
-    if (position < this.#kept.rows) return this.#kept;
+    if (position < this.#table.rows) return this.#table;
     if (position >= MAX_KEPT_POSITIONS) return null;
-    let rows = this.#kept.rows;
+    let rows = this.#table.rows;
     while (rows <= position) rows *= 2;
-    this.#kept = this.#compute(Uint32Array.from({ length: rows }, (_, i) => i));
-    return this.#kept;
+    this.#table = this.#compute(Uint32Array.from({ length: rows }, (_, i) => i));
+    return this.#table;
   }
 
   /** A table with one row per given position, in the same order. */
@@ -48,11 +48,11 @@ export class RotaryTable {
     for (let row = 0; row < positions.length; row++) {
       for (let i = 0; i < half; i++) {
         const angle = positions[row] * this.#frequencies[i];
-        const at = row * half + i;
-        cos[at] = Math.cos(angle);
-        sin[at] = Math.sin(angle);
-        queryCos[at] = Math.cos(angle) * scale;
-        querySin[at] = Math.sin(angle) * scale;
+        const index = row * half + i;
+        cos[index] = Math.cos(angle);
+        sin[index] = Math.sin(angle);
+        queryCos[index] = Math.cos(angle) * scale;
+        querySin[index] = Math.sin(angle) * scale;
       }
     }
     return { rows: positions.length, cos, sin, queryCos, querySin };

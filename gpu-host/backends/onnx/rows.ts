@@ -55,7 +55,7 @@ export function sharedRows(
 ): Row[] | null {
   if (indices.length < 2) return null;
   const byFirstSlot = new Map<number, number[]>();
-  let candidates = false;
+  let hasForks = false;
   for (const index of indices) {
     const { context, mask } = batch[index];
     if (mask !== 'causal' || context.length === 0) continue;
@@ -63,10 +63,10 @@ export function sharedRows(
     if (group === undefined) byFirstSlot.set(context[0], [index]);
     else {
       group.push(index);
-      candidates = true;
+      hasForks = true;
     }
   }
-  if (!candidates) return null;
+  if (!hasForks) return null;
   const rows: Row[] = [];
   const merged = new Set<number>();
   for (const group of byFirstSlot.values()) {
@@ -119,15 +119,17 @@ function cheapestCut(
   heads: number,
 ): { readonly cost: number; readonly rows: readonly Fork[] } {
   if (fork.members.length === 1) return { cost: rowCost(fork, costs), rows: [] };
-  const together = fitsScores(fork, heads) ? rowCost(fork, costs) : Number.POSITIVE_INFINITY;
+  const togetherCost = fitsScores(fork, heads) ? rowCost(fork, costs) : Number.POSITIVE_INFINITY;
   const cuts = fork.forks.map((each) => cheapestCut(each, batch, costs, heads));
-  let apart = 0;
-  for (const { cost } of cuts) apart += cost;
+  let apartCost = 0;
+  for (const { cost } of cuts) apartCost += cost;
   for (const index of fork.members) {
     const { context, positions } = batch[index];
-    if (context.length === fork.end) apart += rowCost({ tokens: positions.length, context: fork.end }, costs);
+    if (context.length === fork.end) apartCost += rowCost({ tokens: positions.length, context: fork.end }, costs);
   }
-  return together < apart ? { cost: together, rows: [fork] } : { cost: apart, rows: cuts.flatMap(({ rows }) => rows) };
+  return togetherCost < apartCost
+    ? { cost: togetherCost, rows: [fork] }
+    : { cost: apartCost, rows: cuts.flatMap(({ rows }) => rows) };
 }
 
 function rowOfFork(fork: Fork, batch: readonly SequenceInput[]): Row {
@@ -136,21 +138,21 @@ function rowOfFork(fork: Fork, batch: readonly SequenceInput[]): Row {
   const members: RowMember[] = [];
   let context = 0;
   let tokens = 0;
-  /** @param before the places of the slots before the fork's own */
-  const place = ({ members: indices, end, forks }: Fork, before: readonly number[]): void => {
-    const own = batch[indices[0]].context.subarray(before.length, end);
-    slots.set(own, context);
-    const places = [...before, ...Array.from(own, (_, i) => context + i)];
-    context += own.length;
+  /** @param slotIndicesBefore the places of the slots before the fork's own */
+  const placeFork = ({ members: indices, end, forks }: Fork, slotIndicesBefore: readonly number[]): void => {
+    const ownSlots = batch[indices[0]].context.subarray(slotIndicesBefore.length, end);
+    slots.set(ownSlots, context);
+    const slotIndices = [...slotIndicesBefore, ...Array.from(ownSlots, (_, i) => context + i)];
+    context += ownSlots.length;
     for (const index of indices) {
       const sequence = batch[index];
       if (sequence.context.length > end) continue;
-      members.push({ index, sequence, firstInput: tokens, firstOwn: 0, links: Int32Array.from(places) });
+      members.push({ index, sequence, firstInput: tokens, firstOwn: 0, links: Int32Array.from(slotIndices) });
       tokens += sequence.positions.length;
     }
-    for (const each of forks) place(each, places);
+    for (const each of forks) placeFork(each, slotIndices);
   };
-  place(fork, []);
+  placeFork(fork, []);
   return { members, tokens, context, shared: 0, slots, segments: [] };
 }
 
@@ -165,8 +167,8 @@ export function linkedRow(batch: readonly SequenceInput[], indices: readonly num
   const members = indices.map((index): RowMember => {
     const sequence = batch[index];
     const links = Int32Array.from(sequence.context, (slot) => {
-      const known = linkOf.get(slot);
-      if (known !== undefined) return known;
+      const knownLink = linkOf.get(slot);
+      if (knownLink !== undefined) return knownLink;
       linkOf.set(slot, slots.length);
       return slots.push(slot) - 1;
     });
@@ -208,14 +210,14 @@ function rowOf(indices: readonly number[], batch: readonly SequenceInput[], shar
 }
 
 function commonPrefix(group: readonly number[], from: number, batch: readonly SequenceInput[]): number {
-  const first = batch[group[0]].context;
-  let length = first.length;
+  const firstContext = batch[group[0]].context;
+  let length = firstContext.length;
   for (const index of group) {
     const { context } = batch[index];
-    let same = from;
+    let sameLength = from;
     const end = Math.min(length, context.length);
-    while (same < end && context[same] === first[same]) same++;
-    length = same;
+    while (sameLength < end && context[sameLength] === firstContext[sameLength]) sameLength++;
+    length = sameLength;
   }
   return length;
 }

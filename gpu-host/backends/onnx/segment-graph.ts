@@ -16,15 +16,19 @@ export function addSegmentedAttention(
   attributes: Readonly<Record<string, Attribute>>,
 ): string {
   const { heads, headDim } = config;
-  const node = (operator: string, inputs: readonly string[], name: string, rest: Record<string, Attribute> = {}) =>
-    graph.node(operator, inputs, `${name}.${layer}`, rest);
+  const node = (
+    operator: string,
+    inputs: readonly string[],
+    name: string,
+    nodeAttributes: Record<string, Attribute> = {},
+  ) => graph.node(operator, inputs, `${name}.${layer}`, nodeAttributes);
   const reshape = (value: string, dims: readonly number[], name: string) =>
     node('Reshape', [value, graph.integers(dims)], name);
   /** Attention, and the logarithm of the sum of its exponentiated scores, [rows, heads]. */
-  const attend = (inputs: readonly string[], rest: Readonly<Record<string, Attribute>>, name: string) => {
+  const attend = (inputs: readonly string[], nodeAttributes: Readonly<Record<string, Attribute>>, name: string) => {
     const scores = `${name}-scores.${layer}`;
     // Mode 2 makes the fourth output the scores with the bias.
-    const mode = { ...rest, qk_matmul_output_mode: 2 };
+    const mode = { ...nodeAttributes, qk_matmul_output_mode: 2 };
     graph.nodeOf('Attention', inputs, [`${name}-attended.${layer}`, '', '', scores], mode);
     const logs = node('LogSoftmax', [scores], `${name}-logs`, { axis: -1 });
     const first = (value: string, result: string) =>

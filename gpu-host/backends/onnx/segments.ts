@@ -41,22 +41,22 @@ export class KvSegments {
   /** For each plane of the pool, all segments, `kvHeads × SEGMENT_SLOTS × headDim` each. The system allocates memory for the written parts only. */
   readonly #planes: readonly Float32Array[];
   /** Values of a segment in one plane. */
-  readonly #size: number;
-  readonly #mostFills: number;
+  readonly #segmentSize: number;
+  readonly #maxFills: number;
   #count = 0;
   #batch = 0;
   readonly #slots: Uint32Array;
   readonly #versions: Float64Array;
   /** Batch that used each segment last. */
-  readonly #used: Float64Array;
+  readonly #lastUsed: Float64Array;
   /** For each slot, a segment that it ends, or -1; for each segment, another one with the same last slot. */
   readonly #endingAt: Int32Array;
-  readonly #next: Int32Array;
+  readonly #nextSameEnd: Int32Array;
   /**
    * For each slot, the last batch with a call that stores its inputs' keys and has this slot at the end of a segment:
    * a later step probably continues the call's context.
    */
-  readonly #expected: Float64Array;
+  readonly #lastExpected: Float64Array;
   /** Index at which the search for a stale segment continues. */
   #hand = 0;
 
@@ -64,17 +64,17 @@ export class KvSegments {
     this.#config = config;
     this.#pool = pool;
     this.#costs = costs;
-    this.#size = SEGMENT_SLOTS * pool.rowSize;
-    const bytes = this.#size * pool.planes * Float32Array.BYTES_PER_ELEMENT;
-    this.#mostFills = Math.max(1, Math.floor(MAX_FILL_BYTES / bytes));
+    this.#segmentSize = SEGMENT_SLOTS * pool.rowSize;
+    const bytes = this.#segmentSize * pool.planes * Float32Array.BYTES_PER_ELEMENT;
+    this.#maxFills = Math.max(1, Math.floor(MAX_FILL_BYTES / bytes));
     this.#capacity = Math.min(Math.floor(MAX_BYTES / bytes), Math.floor(pool.nullSlot / SEGMENT_SLOTS));
-    this.#planes = Array.from({ length: pool.planes }, () => new Float32Array(this.#capacity * this.#size));
+    this.#planes = Array.from({ length: pool.planes }, () => new Float32Array(this.#capacity * this.#segmentSize));
     this.#slots = new Uint32Array(this.#capacity * SEGMENT_SLOTS);
     this.#versions = new Float64Array(this.#capacity * SEGMENT_SLOTS);
-    this.#used = new Float64Array(this.#capacity);
-    this.#next = new Int32Array(this.#capacity);
+    this.#lastUsed = new Float64Array(this.#capacity);
+    this.#nextSameEnd = new Int32Array(this.#capacity);
     this.#endingAt = new Int32Array(pool.slotCount).fill(-1);
-    this.#expected = new Float64Array(pool.slotCount).fill(Number.NEGATIVE_INFINITY);
+    this.#lastExpected = new Float64Array(pool.slotCount).fill(Number.NEGATIVE_INFINITY);
   }
 
   /** Finds the segments of a batch's decode steps; null when there are none. They stay in place until {@link learn}. */
@@ -82,11 +82,13 @@ export class KvSegments {
     this.#batch++;
     if (this.#count === 0) return null;
     this.#compact();
-    const taken = new Set<number>();
-    const of = batch.map((sequence) => (isStep(sequence) ? this.#segmentsOf(sequence.context, taken) : NONE));
-    if (taken.size === 0) return null;
-    for (const segment of taken) this.#used[segment] = this.#batch;
-    return { of, count: this.#count };
+    const takenSegments = new Set<number>();
+    const segmentsBySequence = batch.map((sequence) =>
+      isStep(sequence) ? this.#segmentsOf(sequence.context, takenSegments) : NONE,
+    );
+    if (takenSegments.size === 0) return null;
+    for (const segment of takenSegments) this.#lastUsed[segment] = this.#batch;
+    return { of: segmentsBySequence, count: this.#count };
   }
 
   /** Keys and values of all segments, as inputs of the graph. */
@@ -95,7 +97,7 @@ export class KvSegments {
     const count = isUsed ? this.#count : 0;
     const feeds: Record<string, Tensor> = {};
     this.#planes.forEach((data, plane) => {
-      const view = data.subarray(0, count * this.#size);
+      const view = data.subarray(0, count * this.#segmentSize);
       feeds[segmentInput(plane)] = new Tensor('float32', view, [count, kvHeads, SEGMENT_SLOTS, headDim]);
     });
     return feeds;
@@ -108,34 +110,34 @@ export class KvSegments {
   /**
    * Fills segments after a batch, for decode steps that continue earlier calls and share no prefix in a row, where the next steps save more
    * than a run over segments costs.
-   * @param found what {@link find} returned for the batch
+   * @param foundSegments what {@link find} returned for the batch
    */
-  learn(batch: readonly SequenceInput[], found: FoundSegments | null, runs: readonly (readonly Row[])[]): void {
+  learn(batch: readonly SequenceInput[], foundSegments: FoundSegments | null, runs: readonly (readonly Row[])[]): void {
     const steps: { readonly context: Uint32Array; readonly held: number }[] = [];
-    let wanted = 0;
+    let wantedSegments = 0;
     for (const rows of runs) {
       for (const { members, shared, slots } of rows) {
         if (slots !== null || (members.length > 1 && shared > 0)) continue;
         for (const { index } of members) {
           if (!isStep(batch[index])) continue;
           const { context } = batch[index];
-          steps.push({ context, held: found?.of[index].length ?? 0 });
-          wanted += Math.floor(context.length / SEGMENT_SLOTS);
+          steps.push({ context, held: foundSegments?.of[index].length ?? 0 });
+          wantedSegments += Math.floor(context.length / SEGMENT_SLOTS);
         }
       }
     }
     const { perRow, perSegment, perSegmentRun } = this.#costs;
-    if (wanted * (SEGMENT_SLOTS * perRow - perSegment) > perSegmentRun) this.#fill(steps);
+    if (wantedSegments * (SEGMENT_SLOTS * perRow - perSegment) > perSegmentRun) this.#fill(steps);
     for (const sequence of batch) this.#expect(sequence);
   }
 
   #fill(steps: readonly { readonly context: Uint32Array; readonly held: number }[]): void {
-    let fills = this.#mostFills;
+    let remainingFills = this.#maxFills;
     for (const { context, held } of steps) {
       for (let end = (held + 1) * SEGMENT_SLOTS; end <= context.length; end += SEGMENT_SLOTS) {
-        if (this.#expected[context[end - 1]] < this.#batch - KEPT_BATCHES) break;
-        if (fills-- === 0) return;
-        const segment = this.#place();
+        if (this.#lastExpected[context[end - 1]] < this.#batch - KEPT_BATCHES) break;
+        if (remainingFills-- === 0) return;
+        const segment = this.#allocate();
         if (segment === null) return;
         this.#copyIn(segment, context.subarray(end - SEGMENT_SLOTS, end));
       }
@@ -146,35 +148,35 @@ export class KvSegments {
     if (mask !== 'causal' || writes.length === 0) return;
     const length = context.length + writes.length;
     for (let end = SEGMENT_SLOTS; end <= length; end += SEGMENT_SLOTS) {
-      this.#expected[end <= context.length ? context[end - 1] : writes[end - 1 - context.length]] = this.#batch;
+      this.#lastExpected[end <= context.length ? context[end - 1] : writes[end - 1 - context.length]] = this.#batch;
     }
   }
 
-  #segmentsOf(context: Uint32Array, taken: Set<number>): readonly number[] {
-    const found: number[] = [];
+  #segmentsOf(context: Uint32Array, takenSegments: Set<number>): readonly number[] {
+    const segments: number[] = [];
     for (let start = 0; start + SEGMENT_SLOTS <= context.length; start += SEGMENT_SLOTS) {
       let segment = this.#endingAt[context[start + SEGMENT_SLOTS - 1]];
-      while (segment >= 0 && (taken.has(segment) || !this.#holds(segment, context, start)))
-        segment = this.#next[segment];
+      while (segment >= 0 && (takenSegments.has(segment) || !this.#holds(segment, context, start)))
+        segment = this.#nextSameEnd[segment];
       if (segment < 0) break;
-      taken.add(segment);
-      found.push(segment);
+      takenSegments.add(segment);
+      segments.push(segment);
     }
-    return found;
+    return segments;
   }
 
   #holds(segment: number, context: Uint32Array, start: number): boolean {
-    const at = segment * SEGMENT_SLOTS;
+    const offset = segment * SEGMENT_SLOTS;
     const { versions } = this.#pool;
     for (let i = 0; i < SEGMENT_SLOTS; i++) {
       const slot = context[start + i];
-      if (this.#slots[at + i] !== slot || this.#versions[at + i] !== versions[slot]) return false;
+      if (this.#slots[offset + i] !== slot || this.#versions[offset + i] !== versions[slot]) return false;
     }
     return true;
   }
 
   /** A place for a new segment; null when all segments are in use. */
-  #place(): number | null {
+  #allocate(): number | null {
     for (let tried = 0; tried < this.#count; tried++) {
       this.#hand = (this.#hand + 1) % this.#count;
       if (!this.#isStale(this.#hand)) continue;
@@ -187,7 +189,7 @@ export class KvSegments {
   #copyIn(segment: number, slots: Uint32Array): void {
     const { data, slotCount, rowSize, versions } = this.#pool;
     const { kvHeads, headDim } = this.#config;
-    const at = segment * SEGMENT_SLOTS;
+    const offset = segment * SEGMENT_SLOTS;
     this.#planes.forEach((into, plane) => {
       for (let i = 0; i < SEGMENT_SLOTS; i++) {
         const row = (plane * slotCount + slots[i]) * rowSize;
@@ -199,20 +201,20 @@ export class KvSegments {
       }
     });
     for (let i = 0; i < SEGMENT_SLOTS; i++) {
-      this.#slots[at + i] = slots[i];
-      this.#versions[at + i] = versions[slots[i]];
+      this.#slots[offset + i] = slots[i];
+      this.#versions[offset + i] = versions[slots[i]];
     }
-    this.#used[segment] = this.#batch;
+    this.#lastUsed[segment] = this.#batch;
     this.#link(segment);
   }
 
   /** Gives up stale segments at the end, and moves segments from there into stale ones' places. */
   #compact(): void {
-    let moves = MAX_MOVES;
+    let remainingMoves = MAX_MOVES;
     for (let segment = 0; segment < this.#count; segment++) {
       while (this.#count > segment && this.#isStale(this.#count - 1)) this.#unlink(--this.#count);
       if (segment >= this.#count - 1 || !this.#isStale(segment)) continue;
-      if (moves-- === 0) return;
+      if (remainingMoves-- === 0) return;
       this.#unlink(segment);
       this.#move(--this.#count, segment);
     }
@@ -220,16 +222,17 @@ export class KvSegments {
 
   #move(from: number, to: number): void {
     this.#unlink(from);
-    for (const plane of this.#planes) plane.copyWithin(to * this.#size, from * this.#size, (from + 1) * this.#size);
+    for (const plane of this.#planes)
+      plane.copyWithin(to * this.#segmentSize, from * this.#segmentSize, (from + 1) * this.#segmentSize);
     const start = from * SEGMENT_SLOTS;
     this.#slots.copyWithin(to * SEGMENT_SLOTS, start, start + SEGMENT_SLOTS);
     this.#versions.copyWithin(to * SEGMENT_SLOTS, start, start + SEGMENT_SLOTS);
-    this.#used[to] = this.#used[from];
+    this.#lastUsed[to] = this.#lastUsed[from];
     this.#link(to);
   }
 
   #isStale(segment: number): boolean {
-    return this.#used[segment] < this.#batch - KEPT_BATCHES;
+    return this.#lastUsed[segment] < this.#batch - KEPT_BATCHES;
   }
 
   #lastSlot(segment: number): number {
@@ -238,19 +241,19 @@ export class KvSegments {
 
   #link(segment: number): void {
     const slot = this.#lastSlot(segment);
-    this.#next[segment] = this.#endingAt[slot];
+    this.#nextSameEnd[segment] = this.#endingAt[slot];
     this.#endingAt[slot] = segment;
   }
 
   #unlink(segment: number): void {
     const slot = this.#lastSlot(segment);
     if (this.#endingAt[slot] === segment) {
-      this.#endingAt[slot] = this.#next[segment];
+      this.#endingAt[slot] = this.#nextSameEnd[segment];
       return;
     }
-    let before = this.#endingAt[slot];
-    while (this.#next[before] !== segment) before = this.#next[before];
-    this.#next[before] = this.#next[segment];
+    let previous = this.#endingAt[slot];
+    while (this.#nextSameEnd[previous] !== segment) previous = this.#nextSameEnd[previous];
+    this.#nextSameEnd[previous] = this.#nextSameEnd[segment];
   }
 }
 

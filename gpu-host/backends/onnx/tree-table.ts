@@ -70,30 +70,30 @@ function depthOf(levels: Levels): number {
 
 /** Computes the tree's tokens and copies each path. */
 async function plant(backend: OnnxBackend, levels: Levels, random: Random): Promise<Places> {
-  let next = 0;
-  const take = (count: number) => {
-    next += count;
-    return range(next - count, next);
+  let nextSlot = 0;
+  const takeSlots = (count: number) => {
+    nextSlot += count;
+    return range(nextSlot - count, nextSlot);
   };
   let tree: Uint32Array[] = Array.from({ length: FORKS }, () => new Uint32Array(0));
   for (const [branches, length] of levels) {
-    const grown: Uint32Array[] = [];
+    const grownPaths: Uint32Array[] = [];
     for (let branch = 0; branch < branches; branch++) {
       const context = tree[branch * (FORKS / branches)];
-      const writes = take(length);
+      const writes = takeSlots(length);
       const inputs = { kind: 'tokens', tokens: random.tokens(backend.config, length) } as const;
       const positions = range(context.length, context.length + length);
       await backend.forward([{ inputs, positions, context, mask: 'causal', writes, output: { kind: 'none' } }]);
-      grown.push(Uint32Array.of(...context, ...writes));
+      grownPaths.push(Uint32Array.of(...context, ...writes));
     }
-    tree = tree.map((_, fork) => grown[Math.floor((fork * branches) / FORKS)]);
+    tree = tree.map((_, fork) => grownPaths[Math.floor((fork * branches) / FORKS)]);
   }
   const apart = tree.map((path) => {
-    const copy = take(path.length);
+    const copy = takeSlots(path.length);
     backend.copySlots(path, copy);
     return copy;
   });
-  return { tree, apart, steps: tree.map(() => take(STEPS)) };
+  return { tree, apart, steps: tree.map(() => takeSlots(STEPS)) };
 }
 
 interface Decoded {
@@ -108,19 +108,19 @@ async function decode(backend: OnnxBackend, contexts: readonly Uint32Array[], pl
   let answers: readonly Float32Array[] = [];
   for (let step = 0; step < STEPS; step++) {
     const batch = contexts.map((context, fork): SequenceInput => {
-      const own = places.steps[fork];
+      const stepSlots = places.steps[fork];
       return {
         inputs: { kind: 'tokens', tokens: Uint32Array.of(100 + fork) },
         positions: Uint32Array.of(context.length + step),
-        context: Uint32Array.of(...context, ...own.subarray(0, step)),
+        context: Uint32Array.of(...context, ...stepSlots.subarray(0, step)),
         mask: 'causal',
-        writes: own.subarray(step, step + 1),
+        writes: stepSlots.subarray(step, step + 1),
         output: { kind: 'top', rows: 1, topK: 8 },
       };
     });
-    const before = process.cpuUsage();
+    const cpuBefore = process.cpuUsage();
     const outputs = await backend.forward(batch);
-    const { user, system } = process.cpuUsage(before);
+    const { user, system } = process.cpuUsage(cpuBefore);
     if (step >= SETTLING_STEPS) times.push((user + system) / 1000);
     answers = outputs.map(probabilities);
   }
@@ -170,8 +170,8 @@ const { directory } = await pullModel('stories15m');
 const model = await loadModel(directory);
 console.log('| slots of the tree | CPU ms | sharing off | no context |\n| --- | --- | --- | --- |');
 for (const [name, levels] of Object.entries(TREES)) {
-  const inTree = levels.reduce((sum, [branches, slots]) => sum + branches * slots, 0);
-  const slots = inTree + FORKS * (depthOf(levels) + STEPS);
+  const treeSlots = levels.reduce((sum, [branches, slots]) => sum + branches * slots, 0);
+  const slots = treeSlots + FORKS * (depthOf(levels) + STEPS);
   const pool = { pageSize: PAGE_SIZE, pageCount: Math.ceil(slots / PAGE_SIZE) };
   const backend = await createOnnxBackend(model, { ...pool, bits: 32, threads: 1 });
   try {

@@ -52,8 +52,10 @@ export class ReferenceImageEncoder implements ImageEncoder {
     const bias = tower === 'siglip' ? this.#tensors.read(`${name}.patch_embedding.bias`) : null;
     const patches = this.#patches(image).map((patch) => linear(weight, patch, bias));
     const classRow = tower === 'clip' ? [Float64Array.from(this.#tensors.read(`${name}.class_embedding`))] : [];
-    const places = this.#tensors.read(`${name}.position_embedding.weight`);
-    const rows = [...classRow, ...patches].map((row, i) => row.map((value, k) => value + places[i * hiddenSize + k]));
+    const positionEmbeddings = this.#tensors.read(`${name}.position_embedding.weight`);
+    const rows = [...classRow, ...patches].map((row, i) =>
+      row.map((value, k) => value + positionEmbeddings[i * hiddenSize + k]),
+    );
     return tower === 'clip' ? this.#norm('vision_tower.pre_layrnorm', rows) : rows;
   }
 

@@ -102,7 +102,7 @@ class Model {
     this.hits += expected.length * PAGE_SIZE;
     this.misses += tokens.length - expected.length * PAGE_SIZE;
     const found = this.tree.match(name, parent, Uint32Array.from(tokens), max);
-    this.tree.took(found.length * PAGE_SIZE);
+    this.tree.countHits(found.length * PAGE_SIZE);
     assert.deepEqual(
       found.map((node) => node.page),
       expected.map(({ page }) => page),

@@ -17,7 +17,7 @@ test('finds the longest run of whole pages, and nothing of another tenant', () =
   assert.deepEqual(added, [a, b]);
   const found = (tenant: string, ...tokens: number[]) => {
     const nodes = tree.match(tenant, undefined, Uint32Array.from(tokens));
-    tree.took(nodes.length * tree.pageSize);
+    tree.countHits(nodes.length * tree.pageSize);
     return nodes.map((node) => node.page.name);
   };
   assert.deepEqual(found('t', 1, 2, 3, 4, 5, 6), ['a', 'b']);

@@ -84,7 +84,7 @@ export class PrefixTree<P extends object> {
 
   /**
    * The longest chain of whole pages of `tokens` after `parent` (the start of a text without one), at most `maxPages` long; it becomes the
-   * most recently used. All tokens count as missed until `took` says more. A parent that left the tree has no pages after it.
+   * most recently used. All tokens count as missed until `countHits` says more. A parent that left the tree has no pages after it.
    */
   match(
     tenant: string,
@@ -92,16 +92,16 @@ export class PrefixTree<P extends object> {
     tokens: Uint32Array,
     maxPages: number = Number.POSITIVE_INFINITY,
   ): readonly PrefixNode<P>[] {
-    const found = this.#chain(tenant, parent, tokens, maxPages);
-    const last = found.at(-1);
-    if (last) this.#use(last);
+    const nodes = this.#chain(tenant, parent, tokens, maxPages);
+    const lastNode = nodes.at(-1);
+    if (lastNode) this.#use(lastNode);
     this.#lookups++;
     this.#missTokens += tokens.length;
-    return found;
+    return nodes;
   }
 
   /** Counts `tokens` tokens, which the last `match` counted as missed, as hits. */
-  took(tokens: number): void {
+  countHits(tokens: number): void {
     this.#hitTokens += tokens;
     this.#missTokens -= tokens;
   }
@@ -132,19 +132,19 @@ export class PrefixTree<P extends object> {
     const nodes: Node<P>[] = [];
     const added: P[] = [];
     if (parent && !parent.attached) return { nodes, added };
-    let above = parent as Node<P> | undefined;
+    let parentNode = parent as Node<P> | undefined;
     for (const [i, page] of pages.entries()) {
-      const own = tokens.subarray(i * this.pageSize, (i + 1) * this.pageSize);
-      const children = this.#openChildren(tenant, above);
-      let node = find(children, own);
+      const pageTokens = tokens.subarray(i * this.pageSize, (i + 1) * this.pageSize);
+      const children = this.#openChildren(tenant, parentNode);
+      let node = find(children, pageTokens);
       if (!node) {
-        node = this.#attach(children, tenant, above, own.slice(), page);
+        node = this.#attach(children, tenant, parentNode, pageTokens.slice(), page);
         added.push(page);
       }
       nodes.push(node);
-      above = node;
+      parentNode = node;
     }
-    if (above) this.#use(above);
+    if (parentNode) this.#use(parentNode);
     return { nodes, added };
   }
 
@@ -171,12 +171,12 @@ export class PrefixTree<P extends object> {
   evictBlocked(canEvict: (page: P) => boolean): readonly P[] {
     for (let node = this.#oldest; node; node = node.newer) {
       if (!canEvict(node.page)) continue;
-      const left = subtree(node);
-      for (const each of left) {
+      const removed = subtree(node);
+      for (const each of removed) {
         if (canEvict(each.page)) this.#evictions++;
         this.#detach(each);
       }
-      return left.map((each) => each.page);
+      return removed.map((each) => each.page);
     }
     return [];
   }
@@ -184,9 +184,9 @@ export class PrefixTree<P extends object> {
   /** Removes a page whose content is about to change, with its descendants; counts no eviction. Returns the pages that left now. */
   remove(node: PrefixNode<P>): readonly P[] {
     if (!node.attached) return [];
-    const left = subtree(node as Node<P>);
-    for (const each of left) this.#detach(each);
-    return left.map((each) => each.page);
+    const removed = subtree(node as Node<P>);
+    for (const each of removed) this.#detach(each);
+    return removed.map((each) => each.page);
   }
 
   stats(): PrefixStats {
@@ -205,35 +205,35 @@ export class PrefixTree<P extends object> {
 
   /** Throws when links, counts or the order of use contradict each other. Walks every node; for tests and idle times. */
   check(): void {
-    const seen = new Set<Node<P>>();
-    let before: Node<P> | undefined;
+    const seenNodes = new Set<Node<P>>();
+    let previous: Node<P> | undefined;
     for (let node = this.#oldest; node; node = node.newer) {
-      if (node.older !== before) throw new Error('the order of use is linked wrongly');
+      if (node.older !== previous) throw new Error('the order of use is linked wrongly');
       if (!node.attached) throw new Error('a node that left the tree is still in the order of use');
-      if (node.parent && seen.has(node.parent)) throw new Error('a page was used later than the one before it');
+      if (node.parent && seenNodes.has(node.parent)) throw new Error('a page was used later than the one before it');
       if (node.children?.size === 0) throw new Error('a leaf keeps an empty table of children');
       if (find(this.#childrenOf(node.tenant, node.parent), node.tokens) !== node)
         throw new Error('a node cannot be found');
-      seen.add(node);
-      before = node;
+      seenNodes.add(node);
+      previous = node;
     }
-    if (this.#newest !== before) throw new Error('the order of use ends at another node');
-    if (seen.size !== this.#size)
-      throw new Error(`${seen.size} nodes are in the order of use, ${this.#size} were counted`);
+    if (this.#newest !== previous) throw new Error('the order of use ends at another node');
+    if (seenNodes.size !== this.#size)
+      throw new Error(`${seenNodes.size} nodes are in the order of use, ${this.#size} were counted`);
   }
 
   #chain(tenant: string, parent: PrefixNode<P> | undefined, tokens: Uint32Array, maxPages: number): Node<P>[] {
     const pages = Math.min(Math.floor(tokens.length / this.pageSize), maxPages);
-    const found: Node<P>[] = [];
+    const nodes: Node<P>[] = [];
     let children = this.#childrenOf(tenant, parent);
-    while (found.length < pages && children) {
-      const first = found.length * this.pageSize;
-      const node = find(children, tokens.subarray(first, first + this.pageSize));
+    while (nodes.length < pages && children) {
+      const start = nodes.length * this.pageSize;
+      const node = find(children, tokens.subarray(start, start + this.pageSize));
       if (!node) break;
-      found.push(node);
+      nodes.push(node);
       children = node.children;
     }
-    return found;
+    return nodes;
   }
 
   #childrenOf(tenant: string, parent: PrefixNode<P> | undefined): Children<P> | undefined {

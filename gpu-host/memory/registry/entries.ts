@@ -46,7 +46,7 @@ export class Entries<S extends Snapshot> {
   #memoryPages = 0;
   #diskBytes = 0;
   readonly #saving = new SavingBytes();
-  readonly #underWay = new Set<Promise<void>>();
+  readonly #pendingWork = new Set<Promise<void>>();
 
   constructor(
     memory: SnapshotMemory<S>,
@@ -97,7 +97,7 @@ export class Entries<S extends Snapshot> {
   }
 
   /** The entries of all tenants seen so far. */
-  *known(): Generator<Entry<S>> {
+  *knownEntries(): Generator<Entry<S>> {
     for (const { entries } of this.#shelves.values()) yield* entries.values();
   }
 
@@ -141,10 +141,10 @@ export class Entries<S extends Snapshot> {
     const entry = existing ?? entryOf({ tenant, kind, name }, version, false);
     entries.set(fileName, entry);
     this.#inMemory.set(version, entry);
-    const replaced = entry.current;
+    const replacedVersion = entry.current;
     entry.current = version;
     if (!persistent) this.#settle(entry, version);
-    this.#forget(entry, replaced);
+    this.#forget(entry, replacedVersion);
     this.#shrink();
     return header && this.#track(this.#save(entry, version, header, turns));
   }
@@ -183,12 +183,12 @@ export class Entries<S extends Snapshot> {
 
   /** Waits for the saves and restores under way. */
   async close(): Promise<void> {
-    while (this.#underWay.size > 0) await Promise.all(this.#underWay);
+    while (this.#pendingWork.size > 0) await Promise.all(this.#pendingWork);
   }
 
   #shelf(tenant: string): Shelf<S> {
-    const known = this.#shelves.get(tenant);
-    if (known) return known;
+    const existing = this.#shelves.get(tenant);
+    if (existing) return existing;
     const shelf: Shelf<S> = this.#disk
       ? readShelf(this.#disk.files, tenant, this.#disk.maker)
       : { entries: new Map(), refusals: new Map() };
@@ -207,35 +207,35 @@ export class Entries<S extends Snapshot> {
     if (!existing && shelf.entries.size + shelf.refusals.size >= maxTenantEntries) {
       throw fault('limit-exceeded', `the tenant has ${maxTenantEntries} exports and files, as many as it may`);
     }
-    let held = pages - (existing?.current.pages ?? 0);
-    for (const entry of shelf.entries.values()) held += entry.current.pages;
-    if (held > maxTenantPages) {
+    let tenantPages = pages - (existing?.current.pages ?? 0);
+    for (const entry of shelf.entries.values()) tenantPages += entry.current.pages;
+    if (tenantPages > maxTenantPages) {
       throw fault(
         'limit-exceeded',
-        `the tenant's exports and files would hold ${held} pages; it may hold ${maxTenantPages}`,
+        `the tenant's exports and files would hold ${tenantPages} pages; it may hold ${maxTenantPages}`,
       );
     }
   }
 
   /**
-   * Checks that a tenant may keep `pages` more in memory once `leaving` are given back: at most half of what the other tenants leave, as in
+   * Checks that a tenant may keep `pages` more in memory once `leavingVersions` are given back: at most half of what the other tenants leave, as in
    * the dynamic thresholds of Choudhury and Hahne (1998) with a factor of one. Pages that are also on disk do not count.
    */
-  #checkShare(tenant: string, pages: number, leaving: ReadonlySet<Version<S>> = new Set()): void {
+  #checkShare(tenant: string, pages: number, leavingVersions: ReadonlySet<Version<S>> = new Set()): void {
     const { maxMemoryPages } = this.#limits;
-    const most = Math.floor(maxMemoryPages / 2);
-    if (pages > most) {
-      throw fault('limit-exceeded', `a snapshot of ${pages} pages; a tenant may hold ${most} in memory`);
+    const maxPages = Math.floor(maxMemoryPages / 2);
+    if (pages > maxPages) {
+      throw fault('limit-exceeded', `a snapshot of ${pages} pages; a tenant may hold ${maxPages} in memory`);
     }
-    const held = this.#fixedPages(leaving);
-    const own = held.get(tenant) ?? 0;
-    let others = -own;
-    for (const count of held.values()) others += count;
-    const share = Math.floor((maxMemoryPages - others) / 2);
-    if (own + pages <= share) return;
+    const fixedPages = this.#fixedPages(leavingVersions);
+    const ownPages = fixedPages.get(tenant) ?? 0;
+    let otherPages = -ownPages;
+    for (const count of fixedPages.values()) otherPages += count;
+    const share = Math.floor((maxMemoryPages - otherPages) / 2);
+    if (ownPages + pages <= share) return;
     throw fault(
       'unavailable',
-      `exports and files may hold ${maxMemoryPages} pages in memory; other tenants hold ${others} of them, so this one may hold ${share}, and it holds ${own}`,
+      `exports and files may hold ${maxMemoryPages} pages in memory; other tenants hold ${otherPages} of them, so this one may hold ${share}, and it holds ${ownPages}`,
     );
   }
 
@@ -249,20 +249,20 @@ export class Entries<S extends Snapshot> {
       );
     }
     if (this.#memoryPages + pages + loading <= maxMemoryPages) return;
-    let held = pages + loading;
-    for (const count of this.#fixedPages(new Set()).values()) held += count;
-    if (held <= maxMemoryPages) return;
+    let neededPages = pages + loading;
+    for (const count of this.#fixedPages(new Set()).values()) neededPages += count;
+    if (neededPages <= maxMemoryPages) return;
     throw fault('unavailable', `exports and files may hold ${maxMemoryPages} pages in memory and nothing can give way`);
   }
 
-  /** Pages in memory by tenant, without those of `leaving` and those that are also on disk. */
-  #fixedPages(leaving: ReadonlySet<Version<S>>): Map<string, number> {
-    const held = new Map<string, number>();
+  /** Pages in memory by tenant, without those of `leavingVersions` and those that are also on disk. */
+  #fixedPages(leavingVersions: ReadonlySet<Version<S>>): Map<string, number> {
+    const pagesByTenant = new Map<string, number>();
     for (const [version, entry] of this.#inMemory) {
-      if (version === evictable(entry) || leaving.has(version)) continue;
-      held.set(entry.tenant, (held.get(entry.tenant) ?? 0) + version.pages);
+      if (version === evictable(entry) || leavingVersions.has(version)) continue;
+      pagesByTenant.set(entry.tenant, (pagesByTenant.get(entry.tenant) ?? 0) + version.pages);
     }
-    return held;
+    return pagesByTenant;
   }
 
   /** Drops the pages of an entry that are also on disk. False when memory has to keep them. */
@@ -292,17 +292,17 @@ export class Entries<S extends Snapshot> {
    */
   #checkDiskShare(tenant: string, bytes: number): void {
     const { entries, refusals } = this.#shelf(tenant);
-    let own = this.#saving.of(tenant);
+    let ownBytes = this.#saving.bytesOf(tenant);
     for (const { current, settled } of entries.values()) {
-      own += current.fileBytes + (settled === current ? 0 : (settled?.fileBytes ?? 0));
+      ownBytes += current.fileBytes + (settled === current ? 0 : (settled?.fileBytes ?? 0));
     }
-    for (const { fileBytes } of refusals.values()) own += fileBytes;
-    const others = this.#diskBytes + this.#saving.total - own;
-    const share = Math.floor((this.#limits.maxDiskBytes - others) / 2);
-    if (own + bytes <= share) return;
+    for (const { fileBytes } of refusals.values()) ownBytes += fileBytes;
+    const otherBytes = this.#diskBytes + this.#saving.total - ownBytes;
+    const share = Math.floor((this.#limits.maxDiskBytes - otherBytes) / 2);
+    if (ownBytes + bytes <= share) return;
     throw fault(
       'limit-exceeded',
-      `the tenant's exports and files take ${own} bytes on disk and ${bytes} more are needed; it may have ${share}, half of what other tenants leave. Remove some that are not needed`,
+      `the tenant's exports and files take ${ownBytes} bytes on disk and ${bytes} more are needed; it may have ${share}, half of what other tenants leave. Remove some that are not needed`,
     );
   }
 
@@ -316,20 +316,20 @@ export class Entries<S extends Snapshot> {
     const { tokens, nextPosition } = snapshot;
     const pages = snapshot.pages.length;
     const bytes = fileSize(pages, this.#disk.maker);
-    const saving = this.#saving.total;
-    const most = Math.floor(maxSavingBytes / 2);
-    if (bytes > most) {
-      throw fault('limit-exceeded', `a snapshot of ${bytes} bytes; at most ${most} can be saved at once`);
+    const savingBytes = this.#saving.total;
+    const maxBytes = Math.floor(maxSavingBytes / 2);
+    if (bytes > maxBytes) {
+      throw fault('limit-exceeded', `a snapshot of ${bytes} bytes; at most ${maxBytes} can be saved at once`);
     }
-    const own = this.#saving.of(tenant);
-    const share = Math.floor((maxSavingBytes - (saving - own)) / 2);
-    if (own + bytes > share) {
+    const ownBytes = this.#saving.bytesOf(tenant);
+    const share = Math.floor((maxSavingBytes - (savingBytes - ownBytes)) / 2);
+    if (ownBytes + bytes > share) {
       throw fault(
         'unavailable',
-        `${own} bytes of the tenant are being saved already, and ${share} is its share; try again when they are on disk`,
+        `${ownBytes} bytes of the tenant are being saved already, and ${share} is its share; try again when they are on disk`,
       );
     }
-    if (this.#diskBytes + saving + bytes > maxDiskBytes) {
+    if (this.#diskBytes + savingBytes + bytes > maxDiskBytes) {
       throw fault('limit-exceeded', `the files of this model would take more than ${maxDiskBytes} bytes on disk`);
     }
     this.#checkDiskShare(tenant, bytes);
@@ -341,33 +341,33 @@ export class Entries<S extends Snapshot> {
     const files = this.#disk?.files as SnapshotFiles;
     const { tenant } = entry;
     const bytes = fileSize(header.pages, header);
-    const wanted = () => (isWanted(entry, version) ? version.snapshot : undefined);
-    let reserved = bytes;
-    this.#saving.add(tenant, reserved);
+    const wantedSnapshot = () => (isWanted(entry, version) ? version.snapshot : undefined);
+    let reservedBytes = bytes;
+    this.#saving.add(tenant, reservedBytes);
     entry.saving.add(version);
     try {
       await files.write(
         tenant,
         fileNameOf(entry.kind, entry.name),
-        (write) => writeSnapshot(this.#memory, wanted, header, write, turns, this.#limits.bufferBytes),
+        (write) => writeSnapshot(this.#memory, wantedSnapshot, header, write, turns, this.#limits.bufferBytes),
         () => isWanted(entry, version),
-        (written) => {
-          version.fileBytes = written;
-          this.#diskBytes += written;
-          this.#saving.add(tenant, -reserved);
-          reserved = 0;
+        (writtenBytes) => {
+          version.fileBytes = writtenBytes;
+          this.#diskBytes += writtenBytes;
+          this.#saving.add(tenant, -reservedBytes);
+          reservedBytes = 0;
           this.#settle(entry, version);
           // From now on the version's pages are on disk, so memory may drop them.
           this.#shrink();
         },
       );
     } catch (cause) {
-      const published = version.fileBytes > 0;
-      if (!published) this.#undo(entry, version);
-      const what = published ? 'is written, but may not survive a loss of power' : 'could not be saved';
-      throw fault('internal', `"${entry.name}" ${what}: ${unexpected(cause)}`);
+      const isPublished = version.fileBytes > 0;
+      if (!isPublished) this.#undo(entry, version);
+      const outcome = isPublished ? 'is written, but may not survive a loss of power' : 'could not be saved';
+      throw fault('internal', `"${entry.name}" ${outcome}: ${unexpected(cause)}`);
     } finally {
-      this.#saving.add(tenant, -reserved);
+      this.#saving.add(tenant, -reservedBytes);
       entry.saving.delete(version);
       this.#forget(entry, version);
     }
@@ -387,22 +387,22 @@ export class Entries<S extends Snapshot> {
   }
 
   #track<T>(work: Promise<T>): Promise<T> {
-    const done: Promise<void> = work.then(
-      () => void this.#underWay.delete(done),
+    const tracked: Promise<void> = work.then(
+      () => void this.#pendingWork.delete(tracked),
       // The caller that asked for the work receives the error through `work`.
-      () => void this.#underWay.delete(done),
+      () => void this.#pendingWork.delete(tracked),
     );
-    this.#underWay.add(done);
+    this.#pendingWork.add(tracked);
     return work;
   }
 
   /** Marks `version` as safely stored and releases the versions before it. */
   #settle(entry: Entry<S>, version: Version<S>): void {
-    const before = entry.settled;
+    const previousVersion = entry.settled;
     entry.settled = version;
-    if (before) {
-      this.#diskBytes -= before.fileBytes;
-      this.#forget(entry, before);
+    if (previousVersion) {
+      this.#diskBytes -= previousVersion.fileBytes;
+      this.#forget(entry, previousVersion);
     }
     for (const older of entry.saving) this.#forget(entry, older);
   }

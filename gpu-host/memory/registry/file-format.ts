@@ -136,11 +136,11 @@ export interface StoredFile {
 export async function openStored(read: PieceReader, size: number): Promise<StoredFile> {
   const start = Buffer.alloc(Math.min(size, PREAMBLE_BYTES + MAX_HEADER_BYTES + CHECKSUM_BYTES));
   await read(0, start);
-  const within: ByteReader = (offset, length) => {
+  const readStart: ByteReader = (offset, length) => {
     if (offset + length > start.length) throw new FileDamage(`it ends before byte ${offset + length}`);
     return start.subarray(offset, offset + length);
   };
-  const { header, tableOffset, dataOffset } = locate(within, size);
+  const { header, tableOffset, dataOffset } = locate(readStart, size);
   const bytes = Buffer.alloc(dataOffset - tableOffset + CHECKSUM_BYTES);
   await read(tableOffset - CHECKSUM_BYTES, bytes);
   const end = bytes.length - CHECKSUM_BYTES;
@@ -165,8 +165,8 @@ export async function openStored(read: PieceReader, size: number): Promise<Store
         checksums.push(tableEntry(table, first + i, header).subarray(-CHECKSUM_BYTES));
       }
       await read(dataOffset + first * pageBytes, into);
-      for (const [i, found] of (await digests(into, pageBytes)).entries()) {
-        if (!found.equals(checksums[i] as Buffer))
+      for (const [i, checksum] of (await digests(into, pageBytes)).entries()) {
+        if (!checksum.equals(checksums[i] as Buffer))
           throw new FileDamage(`the checksum of page ${first + i} does not match`);
       }
     },
@@ -195,8 +195,8 @@ function locate(read: ByteReader, size: number): Layout {
   }
   const header = parseHeader(json.toString());
   const dataOffset = dataOffsetOf(tableOffset, header);
-  const whole = length + fileSize(header.pages, header);
-  if (whole !== size) throw new FileDamage(`it has ${size} bytes, but its header says ${whole}`);
+  const expectedSize = length + fileSize(header.pages, header);
+  if (expectedSize !== size) throw new FileDamage(`it has ${size} bytes, but its header says ${expectedSize}`);
   return { header, tableOffset, dataOffset };
 }
 
@@ -237,27 +237,27 @@ const TURN_BYTES = 1024 * 1024;
 
 /** SHA-256 of each `partBytes` bytes. Yields to the event loop in between. */
 async function digests(data: Uint8Array, partBytes: number): Promise<Buffer[]> {
-  const found: Buffer[] = [];
-  let left = TURN_BYTES;
+  const checksums: Buffer[] = [];
+  let remainingBytes = TURN_BYTES;
   for (let start = 0; start < data.length; start += partBytes) {
     const hash = createHash('sha256');
     const end = start + partBytes;
-    for (let at = start; at < end; ) {
-      const next = Math.min(end, at + left);
-      hash.update(data.subarray(at, next));
-      left -= next - at;
-      at = next;
-      if (left > 0) continue;
-      left = TURN_BYTES;
+    for (let offset = start; offset < end; ) {
+      const pieceEnd = Math.min(end, offset + remainingBytes);
+      hash.update(data.subarray(offset, pieceEnd));
+      remainingBytes -= pieceEnd - offset;
+      offset = pieceEnd;
+      if (remainingBytes > 0) continue;
+      remainingBytes = TURN_BYTES;
       await setImmediate();
     }
-    found.push(hash.digest());
+    checksums.push(hash.digest());
   }
-  return found;
+  return checksums;
 }
 
 /** SHA-256. Yields to the event loop in between. */
 async function digest(bytes: Uint8Array): Promise<Buffer> {
-  const [found] = await digests(bytes, bytes.length);
-  return found as Buffer;
+  const [checksum] = await digests(bytes, bytes.length);
+  return checksum as Buffer;
 }

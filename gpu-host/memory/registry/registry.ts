@@ -102,8 +102,8 @@ export class PageRegistry<S extends Snapshot> {
   ): Promise<void> | undefined {
     checkName(name);
     checkWritableBy(tenant, name);
-    const taken = this.#entries.find(tenant, 'export', name);
-    if (taken) throw takenFault(name, taken);
+    const existing = this.#entries.find(tenant, 'export', name);
+    if (existing) throw takenFault(name, existing);
     return this.#entries.put(tenant, 'export', name, { snapshot, persistent, file: null }, turns);
   }
 
@@ -268,7 +268,7 @@ export class PageRegistry<S extends Snapshot> {
   /** Counts only tenants seen since the start. */
   stats(): RegistryStats {
     const counts = { export: 0, file: 0 };
-    for (const entry of this.#entries.known()) counts[entry.kind]++;
+    for (const entry of this.#entries.knownEntries()) counts[entry.kind]++;
     const { memoryPages, diskBytes } = this.#entries;
     return { exports: counts.export, files: counts.file, memoryPages, diskBytes };
   }
@@ -305,16 +305,16 @@ export class PageRegistry<S extends Snapshot> {
 
   #lock(inferlet: string, entry: Entry<S>): void {
     entry.lock = inferlet;
-    const held = this.#locks.get(inferlet);
-    if (held) held.add(entry);
+    const lockedEntries = this.#locks.get(inferlet);
+    if (lockedEntries) lockedEntries.add(entry);
     else this.#locks.set(inferlet, new Set([entry]));
   }
 
   #unlock(entry: Entry<S>): void {
     if (entry.lock === undefined) return;
-    const held = this.#locks.get(entry.lock);
-    held?.delete(entry);
-    if (held?.size === 0) this.#locks.delete(entry.lock);
+    const lockedEntries = this.#locks.get(entry.lock);
+    lockedEntries?.delete(entry);
+    if (lockedEntries?.size === 0) this.#locks.delete(entry.lock);
     entry.lock = undefined;
   }
 }

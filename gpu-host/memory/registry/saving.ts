@@ -11,28 +11,28 @@ export class SavingBytes {
     return this.#total;
   }
 
-  of(tenant: string): number {
+  bytesOf(tenant: string): number {
     return this.#tenants.get(tenant) ?? 0;
   }
 
   /** @param bytes negative when a save has ended */
   add(tenant: string, bytes: number): void {
     this.#total += bytes;
-    const left = this.of(tenant) + bytes;
-    if (left > 0) this.#tenants.set(tenant, left);
+    const remainingBytes = this.bytesOf(tenant) + bytes;
+    if (remainingBytes > 0) this.#tenants.set(tenant, remainingBytes);
     else this.#tenants.delete(tenant);
   }
 }
 
 /**
  * Copies a snapshot into its file, one buffer at a time: into the buffer between device steps, then to the disk while steps run.
- * Ends early, with the file incomplete, when `wanted` returns undefined.
+ * Ends early, with the file incomplete, when `wantedSnapshot` returns undefined.
  *
- * @param wanted returns the snapshot as long as its pages are held
+ * @param wantedSnapshot returns the snapshot as long as its pages are held
  */
 export async function writeSnapshot<S extends Snapshot>(
   memory: SnapshotMemory<S>,
-  wanted: () => S | undefined,
+  wantedSnapshot: () => S | undefined,
   header: FileHeader,
   write: PieceWriter,
   turns: DeviceTurns,
@@ -40,27 +40,27 @@ export async function writeSnapshot<S extends Snapshot>(
 ): Promise<void> {
   const { pages, pageBytes } = header;
   const head = new FileHead(header);
-  const most = Math.min(pages, pagesPerBuffer(bufferBytes, pageBytes));
-  const buffer = memory.takeBuffer(most * pageBytes);
-  const place = (index: number) => buffer.bytes.subarray(index * pageBytes, (index + 1) * pageBytes);
+  const pagesAtOnce = Math.min(pages, pagesPerBuffer(bufferBytes, pageBytes));
+  const buffer = memory.takeBuffer(pagesAtOnce * pageBytes);
+  const bufferOf = (index: number) => buffer.bytes.subarray(index * pageBytes, (index + 1) * pageBytes);
   try {
-    for (let first = 0; first < pages; first += most) {
-      const count = Math.min(most, pages - first);
-      let copied = 0;
+    for (let firstPage = 0; firstPage < pages; firstPage += pagesAtOnce) {
+      const count = Math.min(pagesAtOnce, pages - firstPage);
+      let copiedCount = 0;
       await turns.between(() => {
-        const snapshot = wanted();
-        const frozen = snapshot?.pages[first + copied];
+        const snapshot = wantedSnapshot();
+        const frozen = snapshot?.pages[firstPage + copiedCount];
         if (!snapshot || !frozen) return false;
         const { page, masked } = frozen;
-        head.setPage(first + copied, { filled: page.filled, masked, positions: page.positions });
-        memory.readPage(snapshot, first + copied, place(copied));
-        return ++copied < count;
+        head.setPage(firstPage + copiedCount, { filled: page.filled, masked, positions: page.positions });
+        memory.readPage(snapshot, firstPage + copiedCount, bufferOf(copiedCount));
+        return ++copiedCount < count;
       });
-      if (copied < count) return;
+      if (copiedCount < count) return;
       await memory.settled();
       const data = buffer.bytes.subarray(0, count * pageBytes);
-      await head.setData(first, data);
-      await write(head.dataOffset + first * pageBytes, data);
+      await head.setData(firstPage, data);
+      await write(head.dataOffset + firstPage * pageBytes, data);
     }
     await write(0, await head.seal());
   } finally {

@@ -7,76 +7,76 @@ export interface Waiter {
   whenEnded(leave: (cause: unknown) => void): () => void;
 }
 
-interface Waiting {
+interface WaitingTask {
   readonly resource: string;
   readonly start: () => void;
 }
 
 /** Runs the tasks of one resource one after the other, and tasks of several resources at once. Waiting tenants take turns. */
 export class TenantQueues {
-  readonly #most: number;
+  readonly #maxResources: number;
   /** Resources in use. */
-  readonly #running = new Set<string>();
+  readonly #usedResources = new Set<string>();
   /** Waiting tasks by tenant; no set is empty. The tenant whose turn comes next is first. */
-  readonly #waiting = new Map<string, Set<Waiting>>();
+  readonly #waitingTasks = new Map<string, Set<WaitingTask>>();
 
-  /** @param most resources in use at once */
-  constructor(most: number) {
-    this.#most = most;
+  /** @param maxResources resources in use at once */
+  constructor(maxResources: number) {
+    this.#maxResources = maxResources;
   }
 
   /** @throws the cause with which the waiter left the queue; what `task` throws */
   async run<T>(waiter: Waiter, task: () => Promise<T>): Promise<T> {
     const { resource } = waiter;
-    if (this.#mayUse(resource)) this.#running.add(resource);
-    else await this.#turn(waiter);
+    if (this.#mayUse(resource)) this.#usedResources.add(resource);
+    else await this.#waitForTurn(waiter);
     try {
       return await task();
     } finally {
-      this.#running.delete(resource);
+      this.#usedResources.delete(resource);
       this.#startNext();
     }
   }
 
   #mayUse(resource: string): boolean {
-    return this.#running.size < this.#most && !this.#running.has(resource);
+    return this.#usedResources.size < this.#maxResources && !this.#usedResources.has(resource);
   }
 
-  #turn({ tenant, resource, whenEnded }: Waiter): Promise<void> {
+  #waitForTurn({ tenant, resource, whenEnded }: Waiter): Promise<void> {
     return new Promise((resolve, reject) => {
-      const stay = whenEnded((cause) => {
-        this.#remove(tenant, waiting);
+      const unregister = whenEnded((cause) => {
+        this.#remove(tenant, waitingTask);
         reject(cause);
       });
       const start = (): void => {
-        stay();
+        unregister();
         resolve();
       };
-      const waiting: Waiting = { resource, start };
-      const queue = this.#waiting.get(tenant);
-      if (queue) queue.add(waiting);
-      else this.#waiting.set(tenant, new Set([waiting]));
+      const waitingTask: WaitingTask = { resource, start };
+      const queue = this.#waitingTasks.get(tenant);
+      if (queue) queue.add(waitingTask);
+      else this.#waitingTasks.set(tenant, new Set([waitingTask]));
     });
   }
 
-  #remove(tenant: string, waiting: Waiting): void {
-    const queue = this.#waiting.get(tenant);
-    queue?.delete(waiting);
-    if (queue?.size === 0) this.#waiting.delete(tenant);
+  #remove(tenant: string, waitingTask: WaitingTask): void {
+    const queue = this.#waitingTasks.get(tenant);
+    queue?.delete(waitingTask);
+    if (queue?.size === 0) this.#waitingTasks.delete(tenant);
   }
 
   /** Starts tasks in the place of one that has ended, in the same turn, so that no new task goes first. */
   #startNext(): void {
     // A tenant that gets a turn goes behind the others, where this loop meets it again.
-    for (const [tenant, queue] of this.#waiting) {
-      if (this.#running.size >= this.#most) return;
-      const [next] = queue;
-      if (!next || !this.#mayUse(next.resource)) continue;
-      queue.delete(next);
-      this.#waiting.delete(tenant);
-      if (queue.size > 0) this.#waiting.set(tenant, queue);
-      this.#running.add(next.resource);
-      next.start();
+    for (const [tenant, queue] of this.#waitingTasks) {
+      if (this.#usedResources.size >= this.#maxResources) return;
+      const [nextTask] = queue;
+      if (!nextTask || !this.#mayUse(nextTask.resource)) continue;
+      queue.delete(nextTask);
+      this.#waitingTasks.delete(tenant);
+      if (queue.size > 0) this.#waitingTasks.set(tenant, queue);
+      this.#usedResources.add(nextTask.resource);
+      nextTask.start();
     }
   }
 }

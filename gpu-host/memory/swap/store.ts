@@ -79,26 +79,26 @@ export class SwapStore {
   /** One buffer per page slot used so far. */
   #memory: Uint8Array[] = [];
   /** One page on its way to the disk. */
-  #passing: Uint8Array | undefined;
+  #transitBuffer: Uint8Array | undefined;
   readonly #settled: () => Promise<void> | undefined;
   #memorySlots: SlotNumbers;
   /** One more than pages can be on disk: a page on its way there has a place in memory, too. */
   #diskSlots: SlotNumbers;
   readonly #maxDiskPages: number;
   #file: SlotFile | undefined;
-  #live = new Set<SwapTicket>();
+  #liveTickets = new Set<SwapTicket>();
   /** The pages in memory, in the order in which they came. */
   readonly #inMemory = new Set<Ticket>();
   /** True while a page is on its way to disk. */
   #isMoving = false;
   /** Number of pages that another thread reads. */
-  #fetching = 0;
-  #closed = false;
+  #fetchCount = 0;
+  #isClosed = false;
   #writeErrors = 0;
   #readErrors = 0;
   #report: (problem: string) => void;
   /** True while the disk's last operation failed. */
-  #failing = false;
+  #isFailing = false;
 
   constructor(options: SwapOptions) {
     const { pageBytes, memoryBytes, diskBytes, directory } = options;
@@ -115,7 +115,7 @@ export class SwapStore {
     this.#report = options.report ?? logProblem;
     if (!this.#allocate) return;
     while (this.#memory.length < this.#memorySlots.count && this.#addMemory());
-    if (this.#maxDiskPages > 0) this.#passing = this.#memoryOf(pageBytes);
+    if (this.#maxDiskPages > 0) this.#transitBuffer = this.#memoryOf(pageBytes);
   }
 
   /** Copies a page in. Undefined when memory and disk are full, or the disk refused the page: the caller keeps it. */
@@ -129,23 +129,23 @@ export class SwapStore {
    * `stays` is true, `read` may leave the copy to the device: the store touches the memory only after `settle`.
    */
   putFrom(read: (into: Uint8Array, stays: boolean) => void): SwapTicket | undefined {
-    const held = this.#putMemory((into) => read(into, true));
-    if (held || this.#diskIsFull) return held;
-    this.#passing ??= this.#memoryOf(this.pageBytes);
-    read(this.#passing, false);
-    return this.#putDisk(this.#passing);
+    const ticket = this.#putMemory((into) => read(into, true));
+    if (ticket || this.#diskIsFull) return ticket;
+    this.#transitBuffer ??= this.#memoryOf(this.pageBytes);
+    read(this.#transitBuffer, false);
+    return this.#putDisk(this.#transitBuffer);
   }
 
   /** The stored page itself, when it is in memory, for the device's copies: valid until it is dropped. */
-  held(ticket: SwapTicket): Uint8Array | undefined {
-    const { place, slot } = this.#own(ticket);
+  bytesInMemory(ticket: SwapTicket): Uint8Array | undefined {
+    const { place, slot } = this.#liveTicketOf(ticket);
     return place === 'memory' ? this.#memory[slot] : undefined;
   }
 
   /** Copies a page out and keeps it. @throws SwapFault when the disk lost it; the caller still has to drop the ticket. */
   read(ticket: SwapTicket, into: Uint8Array): void {
     this.#checkSize(into);
-    const { place, slot, checksum } = this.#own(ticket);
+    const { place, slot, checksum } = this.#liveTicketOf(ticket);
     if (place === 'memory') this.#copyTo(into, this.#memory[slot] as Uint8Array);
     else this.#readDisk(slot, checksum, into);
   }
@@ -156,37 +156,37 @@ export class SwapStore {
    */
   async fetch(ticket: SwapTicket, into: Uint8Array): Promise<boolean> {
     this.#checkSize(into);
-    const own = this.#own(ticket);
-    const { place, slot, checksum } = own;
+    const liveTicket = this.#liveTicketOf(ticket);
+    const { place, slot, checksum } = liveTicket;
     if (place === 'memory') throw new Error('the page is in memory');
-    this.#fetching++;
+    this.#fetchCount++;
     try {
       await (this.#file as SlotFile).readAsync(slot, into);
-      return this.#live.has(own) && crc32(into) === checksum;
+      return this.#liveTickets.has(liveTicket) && crc32(into) === checksum;
     } catch {
       return false;
     } finally {
-      this.#fetching--;
+      this.#fetchCount--;
       this.#closeUnused();
     }
   }
 
   /** Forgets a page. */
   drop(ticket: SwapTicket): void {
-    const own = this.#own(ticket);
-    this.#live.delete(own);
-    if (this.#inMemory.delete(own)) {
-      this.#memorySlots.give(own.slot);
+    const liveTicket = this.#liveTicketOf(ticket);
+    this.#liveTickets.delete(liveTicket);
+    if (this.#inMemory.delete(liveTicket)) {
+      this.#memorySlots.give(liveTicket.slot);
       return;
     }
-    this.#diskSlots.give(own.slot);
+    this.#diskSlots.give(liveTicket.slot);
     void this.#moveToDisk();
   }
 
   stats(): SwapStats {
     return {
       memoryPages: this.#inMemory.size,
-      diskPages: this.#live.size - this.#inMemory.size,
+      diskPages: this.#liveTickets.size - this.#inMemory.size,
       capacity: this.#memorySlots.count + this.#maxDiskPages,
       writeErrors: this.#writeErrors,
       readErrors: this.#readErrors,
@@ -196,17 +196,17 @@ export class SwapStore {
   /** Throws when the slots taken do not match the tickets. */
   check(): void {
     const { memoryPages, diskPages } = this.stats();
-    const [inMemory, onDisk] = [this.#memorySlots.taken, this.#diskSlots.taken - (this.#isMoving ? 1 : 0)];
+    const [inMemory, onDisk] = [this.#memorySlots.usedCount, this.#diskSlots.usedCount - (this.#isMoving ? 1 : 0)];
     if (inMemory !== memoryPages || onDisk !== diskPages)
       throw new Error(`${inMemory} and ${onDisk} places are taken for ${memoryPages} and ${diskPages} tickets`);
   }
 
   /** Frees memory and file; every ticket is spent. */
   close(): void {
-    this.#closed = true;
-    for (const ticket of this.#live) this.drop(ticket);
+    this.#isClosed = true;
+    for (const ticket of this.#liveTickets) this.drop(ticket);
     this.#memory.length = 0;
-    this.#passing = undefined;
+    this.#transitBuffer = undefined;
     this.#closeUnused();
   }
 
@@ -221,7 +221,7 @@ export class SwapStore {
       throw error;
     }
     const ticket: Ticket = { place: 'memory', slot, checksum: 0 };
-    this.#live.add(ticket);
+    this.#liveTickets.add(ticket);
     this.#inMemory.add(ticket);
     void this.#moveToDisk();
     return ticket;
@@ -230,11 +230,12 @@ export class SwapStore {
   /** Allocates the next slots. `SlotNumbers` hands unused slots out in order. @returns false when `allocate` gave none of them */
   #addMemory(): boolean {
     const { pageBytes } = this;
-    const left = this.#memorySlots.count - this.#memory.length;
-    const most = Math.min(left, Math.max(1, Math.floor(PIECE_BYTES / pageBytes)));
-    const allocated = this.#allocate?.(most * pageBytes);
+    const remainingSlots = this.#memorySlots.count - this.#memory.length;
+    const pieceSlots = Math.min(remainingSlots, Math.max(1, Math.floor(PIECE_BYTES / pageBytes)));
+    const allocated = this.#allocate?.(pieceSlots * pageBytes);
     const piece = allocated ?? new Uint8Array(pageBytes);
-    for (let at = 0; at < piece.length; at += pageBytes) this.#memory.push(piece.subarray(at, at + pageBytes));
+    for (let offset = 0; offset < piece.length; offset += pageBytes)
+      this.#memory.push(piece.subarray(offset, offset + pageBytes));
     return allocated !== undefined;
   }
 
@@ -245,13 +246,13 @@ export class SwapStore {
       for (let page = this.#nextToMove(); page; page = this.#nextToMove()) await this.#move(page);
     } catch (cause) {
       // The page stays in memory, and the next `put` tries again.
-      this.#refused(cause);
+      this.#noteWriteError(cause);
     }
   }
 
   #nextToMove(): Ticket | undefined {
-    const free = this.#memorySlots.count - this.#inMemory.size;
-    if (this.#closed || this.#diskIsFull || free >= this.#memorySlots.count * FREE_PART) return undefined;
+    const freeSlots = this.#memorySlots.count - this.#inMemory.size;
+    if (this.#isClosed || this.#diskIsFull || freeSlots >= this.#memorySlots.count * FREE_PART) return undefined;
     const [oldest] = this.#inMemory;
     return oldest;
   }
@@ -265,8 +266,8 @@ export class SwapStore {
       const bytes = this.#memory[page.slot];
       if (!bytes || !this.#inMemory.has(page)) return;
       const checksum = crc32(bytes);
-      await this.#opened().writeAsync(slot, bytes);
-      this.#failing = false;
+      await this.#ensureFile().writeAsync(slot, bytes);
+      this.#isFailing = false;
       // During the write, the caller may have dropped the page, or put another one into the last place on disk.
       if (!this.#inMemory.has(page) || this.#diskIsFull) return;
       this.#inMemory.delete(page);
@@ -281,17 +282,17 @@ export class SwapStore {
   }
 
   get #diskIsFull(): boolean {
-    return this.#live.size - this.#inMemory.size >= this.#maxDiskPages;
+    return this.#liveTickets.size - this.#inMemory.size >= this.#maxDiskPages;
   }
 
-  #opened(): SlotFile {
+  #ensureFile(): SlotFile {
     this.#file ??= this.#openFile(this.#directory, this.pageBytes);
     return this.#file;
   }
 
   /** Closes the file of a closed store, but not while a thread uses it: another file could then get its descriptor. */
   #closeUnused(): void {
-    if (!this.#closed || this.#isMoving || this.#fetching > 0) return;
+    if (!this.#isClosed || this.#isMoving || this.#fetchCount > 0) return;
     this.#file?.close();
     this.#file = undefined;
   }
@@ -309,49 +310,49 @@ export class SwapStore {
     const slot = this.#diskIsFull ? undefined : this.#diskSlots.take();
     if (slot === undefined) return undefined;
     try {
-      this.#opened().write(slot, bytes);
+      this.#ensureFile().write(slot, bytes);
     } catch (cause) {
       this.#diskSlots.give(slot);
-      this.#refused(cause);
+      this.#noteWriteError(cause);
       return undefined;
     }
-    this.#failing = false;
+    this.#isFailing = false;
     const ticket: Ticket = { place: 'disk', slot, checksum: crc32(bytes) };
-    this.#live.add(ticket);
+    this.#liveTickets.add(ticket);
     return ticket;
   }
 
   #readDisk(slot: number, checksum: number, into: Uint8Array): void {
     let problem: string | undefined;
-    let told: string | undefined;
+    let publicText: string | undefined;
     try {
       (this.#file as SlotFile).read(slot, into);
       if (crc32(into) !== checksum) problem = 'its checksum does not match';
     } catch (cause) {
       problem = messageOf(cause);
-      told = toldText(cause);
+      publicText = toldText(cause);
     }
     if (problem === undefined) {
-      this.#failing = false;
+      this.#isFailing = false;
       return;
     }
     this.#readErrors++;
-    this.#failed(`a page cannot be read back: ${problem}`);
-    throw new SwapFault(`a page cannot be read back from swap: ${told ?? problem}`);
+    this.#reportFailure(`a page cannot be read back: ${problem}`);
+    throw new SwapFault(`a page cannot be read back from swap: ${publicText ?? problem}`);
   }
 
-  #refused(cause: unknown): void {
+  #noteWriteError(cause: unknown): void {
     this.#writeErrors++;
-    this.#failed(`a page cannot be written: ${messageOf(cause)}`);
+    this.#reportFailure(`a page cannot be written: ${messageOf(cause)}`);
   }
 
-  #failed(problem: string): void {
-    if (!this.#failing) this.#report(problem);
-    this.#failing = true;
+  #reportFailure(problem: string): void {
+    if (!this.#isFailing) this.#report(problem);
+    this.#isFailing = true;
   }
 
-  #own(ticket: SwapTicket): Ticket {
-    if (!this.#live.has(ticket)) throw new Error('this page is not in swap: its ticket was spent');
+  #liveTicketOf(ticket: SwapTicket): Ticket {
+    if (!this.#liveTickets.has(ticket)) throw new Error('this page is not in swap: its ticket was spent');
     return ticket as Ticket;
   }
 
@@ -371,19 +372,19 @@ function logProblem(problem: string): void {
 /** Numbers 0 to `count - 1`. Hands out the most recently returned one first; when none is returned, the lowest unused one. */
 class SlotNumbers {
   readonly count: number;
-  #next = 0;
+  #nextSlot = 0;
   #free: number[] = [];
 
   constructor(count: number) {
     this.count = count;
   }
 
-  get taken(): number {
-    return this.#next - this.#free.length;
+  get usedCount(): number {
+    return this.#nextSlot - this.#free.length;
   }
 
   take(): number | undefined {
-    return this.#free.pop() ?? (this.#next < this.count ? this.#next++ : undefined);
+    return this.#free.pop() ?? (this.#nextSlot < this.count ? this.#nextSlot++ : undefined);
   }
 
   give(slot: number): void {

@@ -118,7 +118,10 @@ export class World {
       if (!(error instanceof CallFault)) throw error;
       const { tag } = error.error;
       if (tag === 'terminated') {
-        assert.ok(actor.space.terminated !== undefined, 'the call answered terminated, but its inferlet was not ended');
+        assert.ok(
+          actor.space.terminationCause !== undefined,
+          'the call answered terminated, but its inferlet was not ended',
+        );
       } else {
         assert.equal(tag, 'limit-exceeded', error.message);
         assert.ok(mayNotFit, `refused a request that fits: ${error.message}`);

@@ -71,7 +71,7 @@ function prepare(world: World, actor: Actor, shape: ResolvedShape): Prepared {
   world.counts.known += pages.text.mappings.length;
   const asked = { inPages, outPages, positions: Uint32Array.from(positions), tokens: Uint32Array.from(tokens), keep };
   const run = space.beginPrefix({ ...asked, causal: true, adapter }, pages);
-  const taken = run?.taken ?? 0;
+  const taken = run?.cachedInputs ?? 0;
   assert.ok(taken <= Math.max(0, tokens.length - keep));
   world.counts.taken += taken;
   const { text, rest } = run?.context ?? pages;

@@ -75,7 +75,7 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   const json = await readJson(file);
   const parsed = tokenizerSchema.safeParse(json);
   if (!parsed.success) throw new ModelError('malformed-tokenizer', `${file}: ${issueText(parsed.error)}`);
-  const { added_tokens: added, model, post_processor: processor } = parsed.data;
+  const { added_tokens: addedTokens, model, post_processor: processor } = parsed.data;
   const templates = templatesOf(processor, file);
   if (templates === undefined) {
     throw new ModelError('unsupported-model', `${file}: its post_processor does not say where special tokens stand`, {
@@ -85,13 +85,13 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   for (const [kind, pieces] of Object.entries(templates)) {
     const texts = pieces.flatMap((piece) => ('text' in piece ? piece.text : []));
     if (specialCount(pieces) >= config.contextLength || new Set(texts).size < texts.length) {
-      const what = `its template of a ${kind} names a text twice or has ${specialCount(pieces)} special tokens`;
-      throw new ModelError('malformed-tokenizer', `${file}: ${what}`);
+      const problem = `its template of a ${kind} names a text twice or has ${specialCount(pieces)} special tokens`;
+      throw new ModelError('malformed-tokenizer', `${file}: ${problem}`);
     }
   }
   let library: HuggingFaceTokenizer;
   try {
-    const ordinary = added.filter(({ special }) => !special);
+    const ordinary = addedTokens.filter(({ special }) => !special);
     library = new HuggingFaceTokenizer(
       { ...parsed.data, added_tokens: ordinary, pre_tokenizer: asInRust(parsed.data.pre_tokenizer) },
       {},
@@ -99,38 +99,40 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   } catch (cause) {
     throw new ModelError('malformed-tokenizer', `${file} cannot be used: ${causeText(cause)}`, { cause });
   }
-  const special = new Set(added.filter((token) => token.special).map(({ id }) => id));
-  const unknown = model.unk_id ?? library.token_to_id(model.unk_token ?? '');
+  const specialIds = new Set(addedTokens.filter((token) => token.special).map(({ id }) => id));
+  const unknownId = model.unk_id ?? library.token_to_id(model.unk_token ?? '');
   // The library knows no special tokens now, but the vocabulary may have their names as pieces.
   const idsOfAll = (text: string): number[] =>
     (library.encode(text, { add_special_tokens: false }).ids as number[])
-      .map((id) => (special.has(id) ? unknown : id))
+      .map((id) => (specialIds.has(id) ? unknownId : id))
       .filter((id) => id !== undefined);
   const { contextLength, tokenTypes } = config;
   const maxCharacters = contextLength * CHARACTERS_PER_TOKEN.most;
   /** Reads twice as much until there are enough tokens. */
   const idsOf = (text: string): number[] => {
-    const last = Math.min(text.length, maxCharacters);
+    const maxEnd = Math.min(text.length, maxCharacters);
     for (let end = contextLength * CHARACTERS_PER_TOKEN.first; ; end *= 2) {
-      const ids = idsOfAll(text.slice(0, Math.min(end, last)));
-      if (end >= last || ids.length >= contextLength + MARGIN) return ids;
+      const ids = idsOfAll(text.slice(0, Math.min(end, maxEnd)));
+      if (end >= maxEnd || ids.length >= contextLength + MARGIN) return ids;
     }
   };
-  const build = (pieces: readonly Piece[], ...written: readonly string[]): EncodedText => {
-    const texts = written.map((text) => idsOf(text));
+  const build = (pieces: readonly Piece[], ...sourceTexts: readonly string[]): EncodedText => {
+    const texts = sourceTexts.map((text) => idsOf(text));
     const [first = [], second = []] = texts;
-    const kept = fitPair(first.length, second.length, contextLength - specialCount(pieces));
+    const keptLengths = fitPair(first.length, second.length, contextLength - specialCount(pieces));
     const tokens: number[] = [];
     const types: number[] = [];
     for (const piece of pieces) {
-      const ids = 'ids' in piece ? piece.ids : (texts[piece.text] ?? []).slice(0, kept[piece.text]);
+      const ids = 'ids' in piece ? piece.ids : (texts[piece.text] ?? []).slice(0, keptLengths[piece.text]);
       for (const id of ids) {
         tokens.push(id);
         types.push(tokenTypes > piece.type ? piece.type : 0);
       }
     }
     const isCut =
-      kept[0] < first.length || kept[1] < second.length || written.some(({ length }) => length > maxCharacters);
+      keptLengths[0] < first.length ||
+      keptLengths[1] < second.length ||
+      sourceTexts.some(({ length }) => length > maxCharacters);
     return { tokens: Uint32Array.from(tokens), types: Uint8Array.from(types), isCut };
   };
   return {
@@ -163,8 +165,8 @@ function templatesOf(
   if (sequence.success) {
     if (depth === MAX_NESTED_SEQUENCES) return undefined;
     for (const each of sequence.data.processors) {
-      const found = templatesOf(each, file, depth + 1);
-      if (found) return found;
+      const templates = templatesOf(each, file, depth + 1);
+      if (templates) return templates;
     }
     return undefined;
   }
@@ -177,8 +179,8 @@ function templatesOf(
       if (special) return special.ids;
       throw new ModelError('malformed-tokenizer', `${file}: its template names the unknown special token "${name}"`);
     };
-    const pieces = (written: typeof single): Piece[] =>
-      written.map((piece) =>
+    const pieces = (templatePieces: typeof single): Piece[] =>
+      templatePieces.map((piece) =>
         'Sequence' in piece
           ? { text: piece.Sequence.id === 'A' ? 0 : 1, type: piece.Sequence.type_id }
           : { ids: idsOf(piece.SpecialToken.id), type: piece.SpecialToken.type_id },

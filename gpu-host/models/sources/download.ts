@@ -70,23 +70,23 @@ export async function download(options: DownloadOptions): Promise<void> {
     await rename(partFile, destination);
     return;
   }
-  const complete = `${partFile}.complete`;
-  if (!(await isThere(complete, checksum, options))) {
-    const resumed = await fetchAll(options);
-    if (!(await isVerified(partFile, checksum, options, resumed))) {
+  const completeFile = `${partFile}.complete`;
+  if (!(await isDownloaded(completeFile, checksum, options))) {
+    const wasResumed = await fetchAll(options);
+    if (!(await isVerified(partFile, checksum, options, wasResumed))) {
       await fetchAll(options);
       await isVerified(partFile, checksum, options, false);
     }
-    await rename(partFile, complete);
+    await rename(partFile, completeFile);
   }
   // Without hard links, the next pull fetches the file again: a copy could fill the disk.
-  await link(complete, destination).catch(() => rename(complete, destination));
+  await link(completeFile, destination).catch(() => rename(completeFile, destination));
 }
 
 /** True when an earlier call has left the verified file. */
-async function isThere(complete: string, checksum: Checksum, options: DownloadOptions): Promise<boolean> {
-  const bytes = await partBytes(complete);
-  if (bytes === 0 || !(await isVerified(complete, checksum, options, true))) return false;
+async function isDownloaded(completeFile: string, checksum: Checksum, options: DownloadOptions): Promise<boolean> {
+  const bytes = await partBytes(completeFile);
+  if (bytes === 0 || !(await isVerified(completeFile, checksum, options, true))) return false;
   options.onProgress?.({ file: options.label, doneBytes: bytes, totalBytes: bytes });
   return true;
 }
@@ -112,18 +112,18 @@ async function isVerified(
 /** Fills the part file to the end. Returns true when an earlier call wrote its beginning. */
 async function fetchAll(options: DownloadOptions): Promise<boolean> {
   const { label, signal, attempts = ATTEMPTS, retryDelayMs } = options;
-  const resumed = (await partBytes(options.partFile)) > 0;
+  const wasResumed = (await partBytes(options.partFile)) > 0;
   for (let failures = 0, tries = 1; ; tries++) {
-    const before = await partBytes(options.partFile);
+    const bytesBefore = await partBytes(options.partFile);
     try {
       await fetchRest(options);
-      return resumed;
+      return wasResumed;
     } catch (cause) {
       if (signal?.aborted)
         throw new ModelError('cancelled', `${label}: cancelled`, { hint: 'the next pull goes on from here' });
       if (cause instanceof ModelError || isFileError(cause)) throw cause;
       if (cause instanceof HttpStatusError && !isTemporary(cause.status)) throw cause;
-      failures = (await partBytes(options.partFile)) > before ? 1 : failures + 1;
+      failures = (await partBytes(options.partFile)) > bytesBefore ? 1 : failures + 1;
       if (failures >= attempts || tries >= MAX_TRIES) {
         throw new ModelError('download-failed', `${label}: the download broke off: ${causeText(cause)}`, {
           hint: 'run the same command again: the download resumes where it stopped',
@@ -139,36 +139,36 @@ async function fetchAll(options: DownloadOptions): Promise<boolean> {
 
 async function fetchRest(options: DownloadOptions): Promise<void> {
   const { label, idleTimeoutMs = 30_000 } = options;
-  const idle = new AbortController();
+  const idleAbort = new AbortController();
   let idleChecks = 0;
   const handle = await open(options.partFile, 'a');
   const timer = setInterval(() => {
-    if (++idleChecks === IDLE_CHECKS) idle.abort(new Error(`nothing arrived for ${idleTimeoutMs / 1000} s`));
+    if (++idleChecks === IDLE_CHECKS) idleAbort.abort(new Error(`nothing arrived for ${idleTimeoutMs / 1000} s`));
   }, idleTimeoutMs / IDLE_CHECKS);
   try {
-    const have = (await handle.stat()).size;
+    const presentBytes = (await handle.stat()).size;
     const response = await fetch(options.url, {
       headers: {
         ...options.headers,
         // Byte positions must be positions in the file, not in a compressed stream.
         'accept-encoding': 'identity',
-        ...(have > 0 ? { range: `bytes=${have}-` } : {}),
+        ...(presentBytes > 0 ? { range: `bytes=${presentBytes}-` } : {}),
       },
-      signal: options.signal === undefined ? idle.signal : AbortSignal.any([options.signal, idle.signal]),
+      signal: options.signal === undefined ? idleAbort.signal : AbortSignal.any([options.signal, idleAbort.signal]),
     });
-    const start = await startOf(response, have, handle, label);
+    const start = await startOf(response, presentBytes, handle, label);
     if (start === null) {
       await response.body?.cancel();
       return;
     }
     const length = response.headers.get('content-length');
     const totalBytes = length === null ? null : start + Number(length);
-    const expected = options.expectedBytes ?? null;
-    if (expected !== null && totalBytes !== null && totalBytes !== expected) {
+    const expectedBytes = options.expectedBytes ?? null;
+    if (expectedBytes !== null && totalBytes !== null && totalBytes !== expectedBytes) {
       await response.body?.cancel();
       throw new ModelError(
         'checksum-mismatch',
-        `${label}: the server offers ${totalBytes} bytes, expected ${expected}`,
+        `${label}: the server offers ${totalBytes} bytes, expected ${expectedBytes}`,
         {
           hint: 'the server has another file under this name. Check the registry or endpoint in use',
         },
@@ -182,10 +182,10 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
       await handle.writeFile(chunk);
       idleChecks = 0;
       doneBytes += chunk.byteLength;
-      if (expected !== null && doneBytes > expected) {
+      if (expectedBytes !== null && doneBytes > expectedBytes) {
         throw new ModelError(
           'checksum-mismatch',
-          `${label}: the server sends more than the expected ${expected} bytes`,
+          `${label}: the server sends more than the expected ${expectedBytes} bytes`,
         );
       }
       options.onProgress?.({ file: label, doneBytes, totalBytes });
@@ -199,12 +199,17 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
 }
 
 /** First byte of the body, in the file; null when the part is complete already. Truncates the part when the server does not resume. */
-async function startOf(response: Response, have: number, handle: FileHandle, label: string): Promise<number | null> {
+async function startOf(
+  response: Response,
+  presentBytes: number,
+  handle: FileHandle,
+  label: string,
+): Promise<number | null> {
   const range = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(response.headers.get('content-range') ?? '');
-  if (response.status === 206 && range !== null && Number(range[1]) === have) return have;
+  if (response.status === 206 && range !== null && Number(range[1]) === presentBytes) return presentBytes;
   if (response.status === 416) {
     const total = /^bytes \*\/(\d+)$/.exec(response.headers.get('content-range') ?? '')?.[1];
-    if (Number(total) === have) return null;
+    if (Number(total) === presentBytes) return null;
     await handle.truncate(0);
     throw new Error('the part kept from an earlier try is longer than the file');
   }

@@ -60,9 +60,9 @@ interface HubFile {
 export async function fetchFromHub(options: FetchFromHubOptions): Promise<{ commit: string | null }> {
   const hub = new Hub(options);
   if (options.file !== undefined) {
-    const whole = await hub.require(options.file);
-    await hub.fetch(whole);
-    return { commit: whole.commit };
+    const modelFile = await hub.require(options.file);
+    await hub.fetch(modelFile);
+    return { commit: modelFile.commit };
   }
   const config = await hub.require('config.json');
   // Request the later files by commit, so that a push in between cannot mix two versions.
@@ -119,23 +119,23 @@ class Hub {
     const { id, signal } = this.#options;
     let url = `${this.#endpoint}/${id}/resolve/${encodeURIComponent(this.revision)}/${name}`;
     const timeout = AbortSignal.timeout(FIND_TIMEOUT_MS);
-    const until = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
-    let response = await this.#head(url, until);
+    const abortSignal = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
+    let response = await this.#head(url, abortSignal);
     for (let redirects = 0; ; redirects++) {
-      const next = renamedTo(response, url);
-      if (next === null) break;
+      const renamedUrl = renamedTo(response, url);
+      if (renamedUrl === null) break;
       if (redirects === MAX_REDIRECTS)
         throw new ModelError('download-failed', `the hub redirects ${id} more than ${MAX_REDIRECTS} times`, {
           hint: 'check the spelling of OWNER/MODEL, and HF_ENDPOINT if it is set',
         });
-      url = next;
-      response = await this.#head(url, until);
+      url = renamedUrl;
+      response = await this.#head(url, abortSignal);
     }
     if (response.status === 404) return null;
-    if (response.status >= 400) throw this.#refused(response.status);
+    if (response.status >= 400) throw this.#refusal(response.status);
     const header = (key: string) => response.headers.get(key);
-    const redirected = response.status >= 300;
-    const bytes = header('x-linked-size') ?? (redirected ? null : header('content-length'));
+    const isRedirected = response.status >= 300;
+    const bytes = header('x-linked-size') ?? (isRedirected ? null : header('content-length'));
     return {
       name,
       url,
@@ -145,7 +145,7 @@ class Hub {
     };
   }
 
-  async #head(url: string, until: AbortSignal): Promise<Response> {
+  async #head(url: string, abortSignal: AbortSignal): Promise<Response> {
     const { id, signal } = this.#options;
     for (let tries = 1; ; tries++) {
       try {
@@ -153,12 +153,12 @@ class Hub {
           method: 'HEAD',
           redirect: 'manual',
           headers: { ...this.#headers, 'accept-encoding': 'identity' },
-          signal: until,
+          signal: abortSignal,
         });
         if (tries === ATTEMPTS || !isTemporary(response.status)) return response;
       } catch (cause) {
         if (signal?.aborted) throw new ModelError('cancelled', `${id}: cancelled`);
-        if (tries === ATTEMPTS || until.aborted) {
+        if (tries === ATTEMPTS || abortSignal.aborted) {
           throw new ModelError('unreachable', `the hub cannot be reached: ${causeText(cause)}`, {
             hint: `tried ${this.#endpoint}; set HF_ENDPOINT to use another hub`,
             cause,
@@ -166,7 +166,7 @@ class Hub {
         }
       }
       // After an abort, the next request fails at once with its reason.
-      await delay(pauseMs(tries), undefined, { signal: until }).catch(() => undefined);
+      await delay(pauseMs(tries), undefined, { signal: abortSignal }).catch(() => undefined);
     }
   }
 
@@ -187,12 +187,12 @@ class Hub {
         signal,
       });
     } catch (error) {
-      if (error instanceof HttpStatusError) throw this.#refused(error.status);
+      if (error instanceof HttpStatusError) throw this.#refusal(error.status);
       throw error;
     }
   }
 
-  #refused(status: number): ModelError {
+  #refusal(status: number): ModelError {
     const { id } = this.#options;
     if (status === 401 || status === 403) {
       return new ModelError(
@@ -234,8 +234,8 @@ async function shardsOf(indexFile: string): Promise<string[]> {
   } catch (cause) {
     throw new ModelError('malformed-weights', `${INDEX} cannot be read: ${causeText(cause)}`, { cause });
   }
-  const wrong = shards.find((name) => !isShardName(name));
-  if (wrong !== undefined) throw new ModelError('malformed-weights', `${INDEX}: "${wrong}" is not a shard's name`);
+  const badName = shards.find((name) => !isShardName(name));
+  if (badName !== undefined) throw new ModelError('malformed-weights', `${INDEX}: "${badName}" is not a shard's name`);
   if (shards.length > MAX_SHARDS) throw new ModelError('malformed-weights', `${INDEX} names ${shards.length} shards`);
   return shards.sort();
 }

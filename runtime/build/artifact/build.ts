@@ -45,7 +45,7 @@ const underway = new Map<string, Promise<BuildOutcome>>();
  * unchanged. A failed build leaves no files behind. Throws only the signal's reason, and when the store cannot be written.
  */
 export async function buildArtifact(component: Uint8Array, options: ArtifactBuildOptions): Promise<BuildOutcome> {
-  const started = performance.now();
+  const startedMs = performance.now();
   try {
     checkKind(component);
   } catch (error) {
@@ -54,11 +54,11 @@ export async function buildArtifact(component: Uint8Array, options: ArtifactBuil
   const memoryPages = options.memoryPages ?? DEFAULT_MEMORY_PAGES;
   const hash = artifactHashOf(sha256(component), { memoryPages });
   const existing = await readArtifact(options.store, hash);
-  if (existing) return succeeded(existing, true, started);
+  if (existing) return successFrom(existing, true, startedMs);
   const key = `${options.store}\0${hash}`;
   const running = options.signal ? undefined : underway.get(key);
   if (running) return running;
-  const build = buildNew(component, hash, { ...options, memoryPages }, started);
+  const build = buildNew(component, hash, { ...options, memoryPages }, startedMs);
   if (!options.signal) {
     underway.set(key, build);
     void build.catch(() => undefined).then(() => underway.delete(key));
@@ -70,7 +70,7 @@ async function buildNew(
   component: Uint8Array,
   hash: string,
   options: ArtifactBuildOptions & ArtifactOptions,
-  started: number,
+  startedMs: number,
 ): Promise<BuildOutcome> {
   const { store, signal } = options;
   await sweep(store);
@@ -78,7 +78,7 @@ async function buildNew(
   try {
     const input = join(temporary, 'component.wasm');
     const output = join(temporary, 'artifact');
-    const taken = join(temporary, 'taken');
+    const takenFolder = join(temporary, 'taken');
     await writeFile(input, component);
     const result = await runStage<{ ok: true; meta: ArtifactMeta }>(
       ['artifact', input, output, '--memory-pages', String(options.memoryPages)],
@@ -93,11 +93,11 @@ async function buildNew(
       options.layers,
     );
     if (!result.ok) return result;
-    await takeArtifactFiles(output, taken);
-    await publishArtifact(taken, store, hash);
+    await takeArtifactFiles(output, takenFolder);
+    await publishArtifact(takenFolder, store, hash);
     const artifact = await readArtifact(store, hash);
     if (artifact?.meta.component.hash !== sha256(component)) throw new Error(`the artifact ${hash} is not whole`);
-    return succeeded(artifact, false, started);
+    return successFrom(artifact, false, startedMs);
   } catch (error) {
     signal?.throwIfAborted();
     return failureFrom(error);
@@ -106,9 +106,9 @@ async function buildNew(
   }
 }
 
-const succeeded = (artifact: Artifact, cached: boolean, started: number): BuildOutcome => ({
+const successFrom = (artifact: Artifact, cached: boolean, startedMs: number): BuildOutcome => ({
   ok: true,
   artifact,
   cached,
-  timings: { totalMs: Math.round((performance.now() - started) * 10) / 10 },
+  timings: { totalMs: Math.round((performance.now() - startedMs) * 10) / 10 },
 });

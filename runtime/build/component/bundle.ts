@@ -102,16 +102,16 @@ export function imports(): Plugin {
         sideEffects: false,
       }));
       setup.onResolve({ filter: /^node:/ }, ({ path }) => refuse(path));
-      setup.onResolve({ filter: /^[a-z_][a-z_/0-9]*$/ }, async ({ path, pluginData, ...rest }) => {
+      setup.onResolve({ filter: /^[a-z_][a-z_/0-9]*$/ }, async ({ path, pluginData, ...origin }) => {
         if (pluginData === SEEN || builtinOf(path) === null) return undefined;
         // Allow npm packages with the name of a Node module (`events`, `buffer`).
-        const found = await resolveUnseen(path, rest);
-        return found.errors.length > 0 ? refuse(path) : found;
+        const resolved = await resolveUnseen(path, origin);
+        return resolved.errors.length > 0 ? refuse(path) : resolved;
       });
-      setup.onResolve({ filter: /^@pie\/inferlet(\/|$)/ }, async ({ path, pluginData, ...rest }) => {
+      setup.onResolve({ filter: /^@pie\/inferlet(\/|$)/ }, async ({ path, pluginData, ...origin }) => {
         if (pluginData === SEEN) return undefined;
-        const own = await resolveUnseen(path, rest);
-        return own.errors.length === 0 ? own : resolveUnseen(path, { ...rest, resolveDir: REPOSITORY });
+        const ofProject = await resolveUnseen(path, origin);
+        return ofProject.errors.length === 0 ? ofProject : resolveUnseen(path, { ...origin, resolveDir: REPOSITORY });
       });
     },
   };
@@ -137,11 +137,11 @@ export function fromEsbuild(error: unknown): unknown {
   }
   const diagnostics = messages.map(diagnostic);
   const [first] = diagnostics;
-  const place = first ? `${first.file}:${first.line}:${first.column}: ${first.text}` : 'unknown error';
-  const more = diagnostics.length > 1 ? ` (and ${diagnostics.length - 1} more)` : '';
+  const firstFault = first ? `${first.file}:${first.line}:${first.column}: ${first.text}` : 'unknown error';
+  const moreText = diagnostics.length > 1 ? ` (and ${diagnostics.length - 1} more)` : '';
   return new BuildError(
     'build-failed',
-    `The source does not compile: ${place}${more}`,
+    `The source does not compile: ${firstFault}${moreText}`,
     hintFor(diagnostics),
     diagnostics,
   );

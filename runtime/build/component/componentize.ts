@@ -65,10 +65,12 @@ function explain(message: string, bundle: Bundle): BuildError {
       message.replace(/^.*user JavaScript module: /s, 'module: '),
     )?.[1] ?? message;
   const diagnostic = placeOf(message, text.replace(/^Failed to [^:]*: (Error: )?/, ''), bundle);
-  const place = diagnostic ? `${diagnostic.file}:${diagnostic.line}:${diagnostic.column}: ${diagnostic.text}` : text;
+  const faultText = diagnostic
+    ? `${diagnostic.file}:${diagnostic.line}:${diagnostic.column}: ${diagnostic.text}`
+    : text;
   return new BuildError(
     'build-failed',
-    `The module fails while it loads: ${place}`,
+    `The module fails while it loads: ${faultText}`,
     'Modules are evaluated once, at build time: correct the source at that place, or move the work into run().',
     diagnostic ? [diagnostic] : [],
   );

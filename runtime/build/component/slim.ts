@@ -100,20 +100,20 @@ function withImage(sections: readonly Section[], image: Uint8Array): Section[] {
     writer.push(image.subarray(from, to));
   }
   const filled = withSection(sections, SECTION.data, writer.bytes());
-  const counted = sections.some(({ id }) => id === SECTION.dataCount);
-  return counted ? withSection(filled, SECTION.dataCount, Uint8Array.from(leb(runs.length))) : filled;
+  const hasDataCount = sections.some(({ id }) => id === SECTION.dataCount);
+  return hasDataCount ? withSection(filled, SECTION.dataCount, Uint8Array.from(leb(runs.length))) : filled;
 }
 
 /** Parts of the image between runs of more than `gap` zeros. */
 function runsOf(image: Uint8Array, gap: number): { readonly from: number; readonly to: number }[] {
   const runs: { from: number; to: number }[] = [];
-  let last: { from: number; to: number } | undefined;
+  let lastRun: { from: number; to: number } | undefined;
   for (let at = 0; at < image.length; at++) {
     if (image[at] === 0) continue;
-    if (last && at - last.to <= gap) last.to = at + 1;
+    if (lastRun && at - lastRun.to <= gap) lastRun.to = at + 1;
     else {
-      last = { from: at, to: at + 1 };
-      runs.push(last);
+      lastRun = { from: at, to: at + 1 };
+      runs.push(lastRun);
     }
   }
   return runs;

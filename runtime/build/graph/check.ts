@@ -74,16 +74,18 @@ __pieTold({ traced, undecided: [...undecided] });
 `;
 
 function notesOf({ name, isProgram, nodes, plans, fault, planFaults }: Traced, hasExample: boolean): string[] {
-  const what = `${isProgram ? 'program' : 'workflow'} "${name}"`;
+  const subject = `${isProgram ? 'program' : 'workflow'} "${name}"`;
   const notes = planFaults.map(
-    (text) => `A plan of the ${what} cannot be made at the build; each run makes it. ${text}`,
+    (text) => `A plan of the ${subject} cannot be made at the build; each run makes it. ${text}`,
   );
-  if (fault?.looks) notes.push(`The ${what} cannot be traced and will be interpreted. ${fault.text}`);
-  else if (fault && hasExample) notes.push(`The ${what} has no graph for the example of pie.json. ${fault.text}`);
+  if (fault?.looks) notes.push(`The ${subject} cannot be traced and will be interpreted. ${fault.text}`);
+  else if (fault && hasExample) notes.push(`The ${subject} has no graph for the example of pie.json. ${fault.text}`);
   else if (fault && isProgram) {
-    notes.push(`The ${what} was not traced, because pie.json has no example of its input. ${fault.text}`);
+    notes.push(`The ${subject} was not traced, because pie.json has no example of its input. ${fault.text}`);
   } else if (nodes !== undefined && plans) {
-    notes.push(`The ${what} is traced: ${nodes} nodes, ${plans === 1 ? '1 plan' : `${plans} plans`} in the artifact.`);
+    notes.push(
+      `The ${subject} is traced: ${nodes} nodes, ${plans === 1 ? '1 plan' : `${plans} plans`} in the artifact.`,
+    );
   }
   return notes;
 }

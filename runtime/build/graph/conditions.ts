@@ -55,14 +55,14 @@ async function compile(path: string): Promise<{ readonly code: string; readonly 
 
 /** The module with its conditions checked; undefined if it has none, or the parser cannot read it. */
 export function withChecks(code: string, placeOf: (line: number, column: number) => string): string | undefined {
-  const found: Look[] = [];
+  const looks: Look[] = [];
   try {
-    visit(parse(code, { ecmaVersion: 'latest', sourceType: 'module', locations: true }), found);
+    visit(parse(code, { ecmaVersion: 'latest', sourceType: 'module', locations: true }), looks);
   } catch {
     return undefined;
   }
-  if (found.length === 0) return undefined;
-  const edits = found.flatMap((look, i) => editsOf(look, i, code, placeOf));
+  if (looks.length === 0) return undefined;
+  const edits = looks.flatMap((look, i) => editsOf(look, i, code, placeOf));
   edits.sort((a, b) => a.at - b.at || a.order - b.order);
   let [checked, from] = ['', 0];
   for (const { at, text, instead = 0 } of edits) {
@@ -113,10 +113,10 @@ const isNode = (value: unknown): value is Tree =>
   typeof value === 'object' && value !== null && typeof (value as { type?: unknown }).type === 'string';
 
 /** Collects what conditions look at, the outer before the inner. */
-function visit(node: Node, found: Look[]): void {
-  found.push(...lookedAt(node as Tree));
+function visit(node: Node, looks: Look[]): void {
+  looks.push(...lookedAt(node as Tree));
   for (const value of Object.values(node)) {
-    for (const child of Array.isArray(value) ? value : [value]) if (isNode(child)) visit(child, found);
+    for (const child of Array.isArray(value) ? value : [value]) if (isNode(child)) visit(child, looks);
   }
 }
 

@@ -74,16 +74,16 @@ module.exports = new Proxy({}, { getPrototypeOf: () => members });
 function run(program: string, inputFile: string): Promise<string> {
   const permissions = ['--permission', `--allow-fs-read=${program}`, `--allow-fs-read=${inputFile}`];
   // SQLite and FFI open files and libraries past the permission model.
-  const closed = ['--no-experimental-sqlite', '--no-experimental-ffi'];
-  const args = [...permissions, ...closed, '--no-warnings', '--enable-source-maps', program, inputFile];
+  const closedFeatures = ['--no-experimental-sqlite', '--no-experimental-ffi'];
+  const args = [...permissions, ...closedFeatures, '--no-warnings', '--enable-source-maps', program, inputFile];
   const limits = { timeout: TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT_BYTES, env: {} } as const;
   return new Promise((resolve, reject) => {
     execFile(process.execPath, args, limits, (error, stdout, stderr) => {
       const result = stdout.split('\n').find((line) => line.startsWith(MARK));
       if (!error && result !== undefined) resolve(result.slice(MARK.length));
       else if (error?.killed) reject(tooLong());
-      else if (error?.code === 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER') reject(failed(PRINTED_TOO_MUCH));
-      else reject(failed(stderr.trim() || 'The source ends the program that makes it.'));
+      else if (error?.code === 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER') reject(failureOf(PRINTED_TOO_MUCH));
+      else reject(failureOf(stderr.trim() || 'The source ends the program that makes it.'));
     });
   });
 }
@@ -91,11 +91,11 @@ function run(program: string, inputFile: string): Promise<string> {
 const tooLong = (): BuildError =>
   new BuildError('build-timeout', `The graph was not made within ${TIMEOUT_MS / 1000} s.`, 'Make it smaller.');
 
-function failed(errors: string): BuildError {
+function failureOf(errors: string): BuildError {
   const lines = errors.split('\n');
   const at = lines.findIndex((line) => /^\w*Error\b.*:/.test(line));
-  const place = lines.slice(at + 1).find((line) => line.trimStart().startsWith('at '));
-  const text = at < 0 ? errors.slice(-500) : `${lines[at]}${place ? ` (${place.trim()})` : ''}`;
+  const stackLine = lines.slice(at + 1).find((line) => line.trimStart().startsWith('at '));
+  const text = at < 0 ? errors.slice(-500) : `${lines[at]}${stackLine ? ` (${stackLine.trim()})` : ''}`;
   return new BuildError(
     'build-failed',
     `The graph cannot be made. ${text}`,

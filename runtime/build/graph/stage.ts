@@ -25,9 +25,9 @@ export async function runGraphStage(
   const source = await findSource(input);
   const scratch = await mkdtemp(join(tmpdir(), 'pie-graph-'));
   try {
-    const given = inputFile ?? join(scratch, 'input.json');
-    if (inputFile === undefined) await writeFile(given, '{}');
-    const printed = await evaluate(source, { entry: entryText(source.entry), inputFile: given, scratch });
+    const inputPath = inputFile ?? join(scratch, 'input.json');
+    if (inputFile === undefined) await writeFile(inputPath, '{}');
+    const printed = await evaluate(source, { entry: entryText(source.entry), inputFile: inputPath, scratch });
     const { before, after, svg } = JSON.parse(printed) as { before: string; after: string; svg: string };
     await writeFile(output, svg);
     return { ok: true, before, after, summary: `${before}\n\n${after}\n\n${output}` };

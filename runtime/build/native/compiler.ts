@@ -121,6 +121,8 @@ export function projectFiles(rule: string, directory: string): string[] {
     .slice(rule.indexOf(':') + 1)
     .replaceAll('\\\n', ' ')
     .match(/(?:\\ |\S)+/g);
-  const own = (paths ?? []).map((path) => relative(directory, resolve(directory, path.replaceAll('\\ ', ' '))));
-  return [...new Set(own)].filter((path) => !path.startsWith('..'));
+  const relativePaths = (paths ?? []).map((path) =>
+    relative(directory, resolve(directory, path.replaceAll('\\ ', ' '))),
+  );
+  return [...new Set(relativePaths)].filter((path) => !path.startsWith('..'));
 }

@@ -44,7 +44,7 @@ const INSTALL = `Install Rust with its library for ${TARGET}: \`apt-get install 
  * @throws {MissingCompilerError}
  */
 export async function findRustc(path = process.env.PATH ?? ''): Promise<string> {
-  let found: string | undefined;
+  let firstRustc: string | undefined;
   for (const folder of new Set(path.split(delimiter).filter((part) => part.startsWith('/')))) {
     const program = join(folder, 'rustc');
     const isThere = await access(program, constants.X_OK).then(
@@ -52,25 +52,25 @@ export async function findRustc(path = process.env.PATH ?? ''): Promise<string> 
       () => false,
     );
     if (!isThere) continue;
-    found ??= program;
+    firstRustc ??= program;
     if (await hasLibrary(program, folder)) return program;
   }
-  throw found === undefined
+  throw firstRustc === undefined
     ? new MissingCompilerError('The Rust compiler, rustc, is not on the PATH.', INSTALL)
-    : new MissingCompilerError(`${found} lacks the standard library for ${TARGET}.`, INSTALL);
+    : new MissingCompilerError(`${firstRustc} lacks the standard library for ${TARGET}.`, INSTALL);
 }
 
 async function hasLibrary(rustc: string, cwd: string): Promise<boolean> {
-  const ran = await run(rustc, ['--print', 'target-libdir', '--target', TARGET], cwd);
-  if (ran.code !== 0) return false;
-  const files = await readdir(ran.output.trim()).catch(() => []);
+  const result = await run(rustc, ['--print', 'target-libdir', '--target', TARGET], cwd);
+  if (result.code !== 0) return false;
+  const files = await readdir(result.output.trim()).catch(() => []);
   return files.some((file) => file.startsWith('libstd-'));
 }
 
 async function run(rustc: string, args: readonly string[], cwd: string): Promise<Ran> {
-  const ran = await runCompiler(rustc, args, { cwd, limitMs: COMPILE_LIMIT_MS, limitKib: COMPILE_LIMIT_KIB });
-  if (ran === null) throw new MissingCompilerError(`The Rust compiler ${rustc} does not exist.`, INSTALL);
-  return ran;
+  const result = await runCompiler(rustc, args, { cwd, limitMs: COMPILE_LIMIT_MS, limitKib: COMPILE_LIMIT_KIB });
+  if (result === null) throw new MissingCompilerError(`The Rust compiler ${rustc} does not exist.`, INSTALL);
+  return result;
 }
 
 /**
@@ -104,12 +104,12 @@ export async function compileRust(source: Source, scratch: string, store?: strin
 
 /** The file of the compiled crate: that of `store`, or a new one in `directory`. */
 async function compiledCrate(rustc: string, directory: string, store: string | undefined): Promise<string> {
-  const kept = store === undefined ? null : join(store, `libpie-${await crateKey(rustc, directory)}.rlib`);
-  if (kept !== null && (await readKeptFile(kept)) !== null) return kept;
+  const keptLibrary = store === undefined ? null : join(store, `libpie-${await crateKey(rustc, directory)}.rlib`);
+  if (keptLibrary !== null && (await readKeptFile(keptLibrary)) !== null) return keptLibrary;
   const library = join(directory, 'libpie.rlib');
   const { code, errors } = await run(rustc, [...CRATE_FLAGS, CRATE, '-o', library], directory);
   if (code !== 0) throw await failure(errors, directory);
-  if (kept !== null) await keepFile(kept, await readFile(library)).catch(() => undefined);
+  if (keptLibrary !== null) await keepFile(keptLibrary, await readFile(library)).catch(() => undefined);
   return library;
 }
 
@@ -141,7 +141,7 @@ async function failure(errors: string, directory: string): Promise<BuildError> {
     return new MissingCompilerError('rustc found no linker for WebAssembly (lld).', INSTALL);
   }
   const placed = messages.flatMap(({ message, spans }) => {
-    const span = written(spans.find((one) => one.is_primary));
+    const span = sourceSpan(spans.find((one) => one.is_primary));
     return span ? [{ message, span }] : [];
   });
   const diagnostics: Diagnostic[] = [];
@@ -153,26 +153,27 @@ async function failure(errors: string, directory: string): Promise<BuildError> {
   }
   const [first] = diagnostics;
   if (first) {
-    const more = placed.length > 1 ? ` (and ${placed.length - 1} more)` : '';
+    const moreText = placed.length > 1 ? ` (and ${placed.length - 1} more)` : '';
     return new BuildError(
       'build-failed',
-      `The source does not compile: ${first.file}:${first.line}:${first.column}: ${first.text}${more}`,
+      `The source does not compile: ${first.file}:${first.line}:${first.column}: ${first.text}${moreText}`,
       /unresolved import|can't find crate|undeclared crate/.test(first.text)
         ? 'A source can use only the standard library and the crate pie; put other code into modules beside the source.'
         : 'Correct the source at that place and deploy again.',
       diagnostics,
     );
   }
-  const [other] = messages;
+  const [firstMessage] = messages;
   return new BuildError(
     'build-failed',
-    `rustc failed: ${(other?.message ?? errors.trim()).slice(-1000) || 'it printed no message'}`,
+    `rustc failed: ${(firstMessage?.message ?? errors.trim()).slice(-1000) || 'it printed no message'}`,
     'Correct the source and deploy again.',
   );
 }
 
 /** The span in the source. For a span inside a macro, this is the macro's call. */
-const written = (span: Span | undefined): Span | undefined => (span?.expansion ? written(span.expansion.span) : span);
+const sourceSpan = (span: Span | undefined): Span | undefined =>
+  span?.expansion ? sourceSpan(span.expansion.span) : span;
 
 function parsed(line: string): Message[] {
   try {

@@ -90,19 +90,19 @@ export class BulkPieces {
 
   #copy(to: number, from: number): readonly number[] {
     const copy = [OP.bulk, ...leb(BULK.memoryCopy), ...leb(to), ...leb(from)];
-    const rest = [...parameters, ...copy];
+    const wholeCopy = [...parameters, ...copy];
     const forwards = [...get(TO), ...get(FROM), ...piece, ...copy, ...move(TO, I32_ADD), ...move(FROM, I32_ADD)];
     const fromEnd = (start: number) => [...get(start), ...get(LENGTH), I32_ADD];
     const backwards = [...fromEnd(TO), ...fromEnd(FROM), ...piece, ...copy];
     return [
       0,
-      ...outside(TO, to, rest),
-      ...outside(FROM, from, rest),
+      ...outside(TO, to, wholeCopy),
+      ...outside(FROM, from, wholeCopy),
       // For overlapping ranges, copy from the end that does not overwrite unread source bytes.
       ...[...get(TO), ...get(FROM), I32_LE_U, OP.if, EMPTY_BLOCK],
-      ...this.#pieces([...forwards, ...move(LENGTH, I32_SUB)], rest),
+      ...this.#pieces([...forwards, ...move(LENGTH, I32_SUB)], wholeCopy),
       OP.else,
-      ...this.#pieces([...move(LENGTH, I32_SUB), ...backwards], rest),
+      ...this.#pieces([...move(LENGTH, I32_SUB), ...backwards], wholeCopy),
       ...[OP.end, OP.end],
     ];
   }

@@ -58,22 +58,22 @@ export function meter(bytes: Uint8Array): Metered {
   if (code.checks === 0) return { bytes: writeSections(sections), checks: 0 };
 
   const table = imports.tables + entryCount(sections, SECTION.table);
-  let out = appendEntry(sections, SECTION.type, [0x60, 0, 0]);
-  if (pieces.count > 0) out = appendEntry(out, SECTION.type, PIECES_TYPE);
-  out = appendEntry(out, SECTION.function, leb(type));
-  out = appendEntry(out, SECTION.function, leb(type));
-  for (let i = 0; i < pieces.count; i++) out = appendEntry(out, SECTION.function, leb(type + 1));
-  out = appendEntry(out, SECTION.table, [0x70, 1, 1, 1]);
-  out = appendEntry(out, SECTION.global, [I32, 1, I32_CONST, 0, OP.end]);
-  out = appendEntry(out, SECTION.export, [...nameBytes(PIE_EXPORTS.fuel), 3, ...fuel]);
-  out = appendEntry(out, SECTION.export, [...nameBytes(PIE_EXPORTS.yield), 1, ...leb(table)]);
-  out = withSection(out, SECTION.code, code.body);
-  out = appendEntry(out, SECTION.code, refillFunction(fuel, yieldIndex));
-  out = appendEntry(out, SECTION.code, yieldFunction(type, table, fuel));
-  for (const body of pieces.bodies) out = appendEntry(out, SECTION.code, withSize(body));
-  const beforeCode = out.findIndex((section) => section.id === SECTION.code);
-  out = out.toSpliced(beforeCode, 0, { id: SECTION.custom, body: branchHintSection(code.hints) });
-  return { bytes: writeSections(out), checks: code.checks };
+  let metered = appendEntry(sections, SECTION.type, [0x60, 0, 0]);
+  if (pieces.count > 0) metered = appendEntry(metered, SECTION.type, PIECES_TYPE);
+  metered = appendEntry(metered, SECTION.function, leb(type));
+  metered = appendEntry(metered, SECTION.function, leb(type));
+  for (let i = 0; i < pieces.count; i++) metered = appendEntry(metered, SECTION.function, leb(type + 1));
+  metered = appendEntry(metered, SECTION.table, [0x70, 1, 1, 1]);
+  metered = appendEntry(metered, SECTION.global, [I32, 1, I32_CONST, 0, OP.end]);
+  metered = appendEntry(metered, SECTION.export, [...nameBytes(PIE_EXPORTS.fuel), 3, ...fuel]);
+  metered = appendEntry(metered, SECTION.export, [...nameBytes(PIE_EXPORTS.yield), 1, ...leb(table)]);
+  metered = withSection(metered, SECTION.code, code.body);
+  metered = appendEntry(metered, SECTION.code, refillFunction(fuel, yieldIndex));
+  metered = appendEntry(metered, SECTION.code, yieldFunction(type, table, fuel));
+  for (const body of pieces.bodies) metered = appendEntry(metered, SECTION.code, withSize(body));
+  const beforeCode = metered.findIndex((section) => section.id === SECTION.code);
+  metered = metered.toSpliced(beforeCode, 0, { id: SECTION.custom, body: branchHintSection(code.hints) });
+  return { bytes: writeSections(metered), checks: code.checks };
 }
 
 /**
@@ -86,8 +86,8 @@ function exportStart(sections: readonly Section[]): readonly Section[] {
   const reader = new Reader(start.body);
   const index = reader.u32();
   if (!reader.done) throw new WasmError('bytes after the start function', reader.at);
-  const rest = sections.filter((section) => section !== start);
-  return appendEntry(rest, SECTION.export, [...nameBytes(PIE_EXPORTS.start), 0, ...leb(index)]);
+  const otherSections = sections.filter((section) => section !== start);
+  return appendEntry(otherSections, SECTION.export, [...nameBytes(PIE_EXPORTS.start), 0, ...leb(index)]);
 }
 
 /** Tells V8 which branches are rare (branch hinting proposal), so that it moves their code out of the way. */

@@ -31,11 +31,11 @@ export class PathLength {
   /** Advances by one instruction; true when the caller must insert a check before this instruction. */
   advance(cost: number): boolean {
     if (this.#length === DEAD) return false;
-    const due = this.#length + cost > this.#max;
-    if (due) this.reset();
+    const isCheckDue = this.#length + cost > this.#max;
+    if (isCheckDue) this.reset();
     this.#length += cost;
     if (this.#length > this.longest) this.longest = this.#length;
-    return due;
+    return isCheckDue;
   }
 
   /** Restarts the path at an inserted check. */

@@ -163,8 +163,8 @@ export class FunctionRewriter {
     const instruction = this.#instruction;
     const path = new PathLength(MAX_PATH);
     const insertions: Insertion[] = [];
-    const insert = (place: number, kind: Insertion['kind'], shift = 0, pieces: number | null = null) =>
-      insertions.push({ at: place, kind, shift, pieces });
+    const insert = (offset: number, kind: Insertion['kind'], shift = 0, pieces: number | null = null) =>
+      insertions.push({ at: offset, kind, shift, pieces });
     let indirect = false;
     let depth = 1;
     while (depth > 0) {

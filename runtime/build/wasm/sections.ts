@@ -56,7 +56,7 @@ export function readSections(bytes: Uint8Array): Section[] {
   if (wasmKind(bytes) !== 'module') throw new WasmError('not a core module');
   const reader = new Reader(bytes, 8);
   const sections: Section[] = [];
-  let last = -1;
+  let lastOrder = -1;
   while (!reader.done) {
     const id = reader.byte();
     const size = reader.u32();
@@ -65,8 +65,8 @@ export function readSections(bytes: Uint8Array): Section[] {
     if (id !== SECTION.custom) {
       const order = ORDER.indexOf(id);
       if (order < 0) throw new WasmError(`unknown section ${id}`, start);
-      if (order <= last) throw new WasmError(`section ${id} is out of order`, start);
-      last = order;
+      if (order <= lastOrder) throw new WasmError(`section ${id} is out of order`, start);
+      lastOrder = order;
     }
     sections.push({ id, body: bytes.subarray(start, reader.at) });
   }
@@ -99,8 +99,8 @@ export function withSection(sections: readonly Section[], id: number, body: Uint
     return sections.map((section) => (section.id === id ? { id, body } : section));
   }
   const order = ORDER.indexOf(id);
-  const before = sections.findIndex((section) => section.id !== SECTION.custom && ORDER.indexOf(section.id) > order);
-  const index = before < 0 ? sections.length : before;
+  const following = sections.findIndex((section) => section.id !== SECTION.custom && ORDER.indexOf(section.id) > order);
+  const index = following < 0 ? sections.length : following;
   return [...sections.slice(0, index), { id, body }, ...sections.slice(index)];
 }
 

@@ -203,18 +203,18 @@ class Builder {
   /** Characters with equal last bytes share the states of those bytes. */
   #characters(set: Characters, from: State, to: State): void {
     const tails = new Map<string, State>([['', to]]);
-    const before = (tail: readonly ByteRange[]): State => {
+    const stateBefore = (tail: readonly ByteRange[]): State => {
       const key = tail.join(' ');
       const known = tails.get(key);
       if (known) return known;
       const state = this.#state();
       tails.set(key, state);
       const [first, ...rest] = tail;
-      if (first) state.bytes.push({ from: first[0], to: first[1], target: before(rest) });
+      if (first) state.bytes.push({ from: first[0], to: first[1], target: stateBefore(rest) });
       return state;
     };
     for (const [first, ...rest] of utf8(set)) {
-      if (first) from.bytes.push({ from: first[0], to: first[1], target: before(rest) });
+      if (first) from.bytes.push({ from: first[0], to: first[1], target: stateBefore(rest) });
     }
   }
 
@@ -242,11 +242,11 @@ class Builder {
       }
       let at = from;
       for (const byte of Buffer.from(first.text)) {
-        const known = nodes.get(at) ?? new Map<number, State>();
-        nodes.set(at, known);
-        const target = known.get(byte) ?? this.#state();
-        if (!known.has(byte)) at.bytes.push({ from: byte, to: byte, target });
-        known.set(byte, target);
+        const targets = nodes.get(at) ?? new Map<number, State>();
+        nodes.set(at, targets);
+        const target = targets.get(byte) ?? this.#state();
+        if (!targets.has(byte)) at.bytes.push({ from: byte, to: byte, target });
+        targets.set(byte, target);
         at = target;
       }
       this.#sequence(rest, 0, at, to);

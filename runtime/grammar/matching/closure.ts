@@ -24,18 +24,18 @@ export class Closure {
   mayEnd = false;
   readonly #pending: OpenWay[] = [];
   /** The first frame of each state that was reached, and the keys of states that were reached with other frames. */
-  readonly #seen = new Map<State, Frame | OpenFrame>();
-  readonly #seenAgain = new Set<string>();
-  readonly #ended = new Set<Frame | OpenFrame>();
-  readonly #open = new Map<Rule, OpenFrame>();
+  readonly #firstFrames = new Map<State, Frame | OpenFrame>();
+  readonly #furtherKeys = new Set<string>();
+  readonly #endedFrames = new Set<Frame | OpenFrame>();
+  readonly #openFrames = new Map<Rule, OpenFrame>();
 
   /**
-   * @param ended a frame whose rule has just ended
+   * @param endedFrame a frame whose rule has just ended
    * @throws GrammarError `limit-exceeded` for too many ways
    */
-  constructor(ways: readonly OpenWay[], ended?: Frame) {
+  constructor(ways: readonly OpenWay[], endedFrame?: Frame) {
     for (const { state, frame } of ways) this.#reach(state, frame);
-    if (ended) this.#return(ended);
+    if (endedFrame) this.#return(endedFrame);
     for (let way = this.#pending.pop(); way !== undefined; way = this.#pending.pop()) {
       const { state, frame } = way;
       state.open();
@@ -47,15 +47,15 @@ export class Closure {
   }
 
   #reach(state: State, frame: Frame | OpenFrame): void {
-    const first = this.#seen.get(state);
-    if (first === frame) return;
-    if (first === undefined) this.#seen.set(state, frame);
+    const firstFrame = this.#firstFrames.get(state);
+    if (firstFrame === frame) return;
+    if (firstFrame === undefined) this.#firstFrames.set(state, frame);
     else {
       const key = `${state.id}.${frame.id}`;
-      if (this.#seenAgain.has(key)) return;
-      this.#seenAgain.add(key);
+      if (this.#furtherKeys.has(key)) return;
+      this.#furtherKeys.add(key);
     }
-    if (this.#seen.size + this.#seenAgain.size > MAX_WAYS) {
+    if (this.#firstFrames.size + this.#furtherKeys.size > MAX_WAYS) {
       throw tooLarge(`the grammar can be read in more than ${MAX_WAYS} ways at one place; make it less ambiguous`);
     }
     this.#pending.push({ state, frame });
@@ -63,16 +63,16 @@ export class Closure {
 
   /** All calls of a rule at one place share a frame. */
   #call(rule: Rule, target: State, frame: Frame | OpenFrame): void {
-    let open = this.#open.get(rule);
-    if (!open) {
-      open = new OpenFrame();
-      this.#open.set(rule, open);
-      this.#reach(rule.start, open);
+    let openFrame = this.#openFrames.get(rule);
+    if (!openFrame) {
+      openFrame = new OpenFrame();
+      this.#openFrames.set(rule, openFrame);
+      this.#reach(rule.start, openFrame);
     }
     // A tail call inherits its caller's returns, so that right-recursive lists need no stack.
-    if (target.isEnd) open.inherit(frame);
-    else open.add(target, frame);
-    if (!this.#ended.has(open)) return;
+    if (target.isEnd) openFrame.inherit(frame);
+    else openFrame.add(target, frame);
+    if (!this.#endedFrames.has(openFrame)) return;
     // The rule may match the empty text, and was found to do so before this call.
     if (target.isEnd) this.#return(frame);
     else this.#reach(target, frame);
@@ -81,12 +81,12 @@ export class Closure {
   /** Continues after a rule has ended, at all its calls. */
   #return(frame: Frame | OpenFrame): void {
     const pending = [frame];
-    for (let ended = pending.pop(); ended !== undefined; ended = pending.pop()) {
-      if (this.#ended.has(ended)) continue;
-      this.#ended.add(ended);
-      if (ended instanceof OpenFrame) pending.push(...ended.inherited);
-      else if (ended.isBottom) this.mayEnd = true;
-      for (const { target, below } of ended.returns) this.#reach(target, below);
+    for (let endedFrame = pending.pop(); endedFrame !== undefined; endedFrame = pending.pop()) {
+      if (this.#endedFrames.has(endedFrame)) continue;
+      this.#endedFrames.add(endedFrame);
+      if (endedFrame instanceof OpenFrame) pending.push(...endedFrame.inherited);
+      else if (endedFrame.isBottom) this.mayEnd = true;
+      for (const { target, below } of endedFrame.returns) this.#reach(target, below);
     }
   }
 }

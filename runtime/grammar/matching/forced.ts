@@ -17,19 +17,19 @@ export function forcedAt(place: Place, places: Places, tree: TokenTree): Forced 
   const path = [place];
   for (let at = place; bytes.length < MAX_BYTES; ) {
     const byte = places.only(at);
-    const next = byte === undefined ? null : places.after(at, byte);
-    if (byte === undefined || next === null) break;
+    const nextPlace = byte === undefined ? null : places.after(at, byte);
+    if (byte === undefined || nextPlace === null) break;
     bytes.push(byte);
-    path.push(next);
-    at = next;
+    path.push(nextPlace);
+    at = nextPlace;
   }
   const end = wholeCharacters(bytes);
-  const last = path[end];
-  if (end === 0 || last === undefined) return NOT_FORCED;
+  const lastPlace = path[end];
+  if (end === 0 || lastPlace === undefined) return NOT_FORCED;
   const text = Uint8Array.from(bytes.slice(0, end));
   const reaching: number[] = [];
   for (let from = Math.max(0, end - tree.longest + 1); from < end; from += 1) {
-    if (tree.reaches(places, text.subarray(from), last)) reaching.push(from);
+    if (tree.reaches(places, text.subarray(from), lastPlace)) reaching.push(from);
   }
   return reaching.length > MAX_REACHING ? NOT_FORCED : { bytes: text, reaching };
 }

@@ -61,14 +61,14 @@ export class Places {
   /** The places within strings that grammars share. */
   readonly strings: Places | undefined;
   readonly #memory: MemoryBound<Places>;
-  readonly #known = new Map<number, Place[]>();
+  readonly #placesByHash = new Map<number, Place[]>();
   /** Places within shared strings, by what follows the string. */
-  readonly #within = new Map<Frame, Map<Place, Place>>();
+  readonly #stringPlaces = new Map<Frame, Map<Place, Place>>();
   /** Places after shared strings. */
-  readonly #behind = new Map<Frame, Place>();
+  readonly #placesBehind = new Map<Frame, Place>();
   readonly #frames = new KnownFrames();
   /** Places with successors or a mask, including forgotten places that a text was still at. */
-  readonly #leading = new Set<Place>();
+  readonly #cachingPlaces = new Set<Place>();
 
   /**
    * @param memory shared with the other grammars of the worker
@@ -87,12 +87,12 @@ export class Places {
       const inner = this.strings.after(place.within.inner, byte);
       return inner && this.#inString(inner, place.within.frame);
     }
-    const known = place.next?.[byte];
-    if (known !== undefined) return known;
+    const knownNext = place.next?.[byte];
+    if (knownNext !== undefined) return knownNext;
     // All neighbouring bytes that take the same edges lead to the same place.
     let low = 0;
     let high = 255;
-    const reached: Way[] = [];
+    const reachedWays: Way[] = [];
     for (const { state, frame } of place.ways) {
       for (const { from, to, target } of state.bytes) {
         if (byte < from) high = Math.min(high, from - 1);
@@ -100,79 +100,79 @@ export class Places {
         else {
           low = Math.max(low, from);
           high = Math.min(high, to);
-          reached.push({ state: target, frame });
+          reachedWays.push({ state: target, frame });
         }
       }
     }
-    const next = reached.length === 0 ? null : this.#close(reached);
-    this.#lead(place).fill(next, low, high + 1);
-    return next;
+    const nextPlace = reachedWays.length === 0 ? null : this.#close(reachedWays);
+    this.#successorsOf(place).fill(nextPlace, low, high + 1);
+    return nextPlace;
   }
 
   /** Remembers the mask of a place. */
   keepMask(place: Place, mask: Uint32Array): void {
     this.#memory.take(this, mask.byteLength);
     place.mask = mask;
-    this.#leading.add(place);
+    this.#cachingPlaces.add(place);
   }
 
   /** Remembers the tokens that go on in a string. */
   keepInside(place: Place, inside: Inside): void {
     this.#memory.take(this, inside.mask.byteLength + 8 * inside.exits.length);
     place.inside = inside;
-    this.#leading.add(place);
+    this.#cachingPlaces.add(place);
   }
 
   /** The place after a shared string. */
   behind(frame: Frame): Place {
-    const known = this.#behind.get(frame);
+    const known = this.#placesBehind.get(frame);
     if (known) return known;
     const made = this.#settle(new Closure([], frame));
-    this.#behind.set(frame, made);
+    this.#placesBehind.set(frame, made);
     return made;
   }
 
   /** The only byte that may come at a place; undefined where the text may end or has a choice. */
   only({ ways, mayEnd, within }: Place): number | undefined {
     if (within && this.strings) return this.strings.only(within.inner);
-    let only: number | undefined;
+    let onlyByte: number | undefined;
     if (mayEnd) return undefined;
     for (const { state } of ways) {
       for (const { from, to } of state.bytes) {
-        if (from !== to || (only !== undefined && only !== from)) return undefined;
-        only = from;
+        if (from !== to || (onlyByte !== undefined && onlyByte !== from)) return undefined;
+        onlyByte = from;
       }
     }
-    return only;
+    return onlyByte;
   }
 
   /** Remembers the text that must come at a place. */
   keepForced(place: Place, forced: Forced): void {
     this.#memory.take(this, FORCED_BYTES + forced.bytes.byteLength);
     place.forced = forced;
-    this.#leading.add(place);
+    this.#cachingPlaces.add(place);
   }
 
   /** Forgets all places except the start. The start's list of successors is forgotten, too. */
   forget(): void {
-    for (const place of this.#leading) {
+    for (const place of this.#cachingPlaces) {
       place.next = undefined;
       place.mask = undefined;
       place.forced = undefined;
       place.inside = undefined;
     }
-    this.#leading.clear();
-    this.#known.clear();
-    this.#within.clear();
-    this.#behind.clear();
+    this.#cachingPlaces.clear();
+    this.#placesByHash.clear();
+    this.#stringPlaces.clear();
+    this.#placesBehind.clear();
     this.#frames.forget();
   }
 
-  #lead(place: Place): (Place | null | undefined)[] {
+  #successorsOf(place: Place): (Place | null | undefined)[] {
     if (!place.next) {
       this.#memory.take(this, NEXT_BYTES);
       place.next = new Array(256).fill(undefined);
-      this.#leading.add(place);
+      this.#cachingPlaces.add(place);
     }
     return place.next;
   }
@@ -188,10 +188,10 @@ export class Places {
   #inString(inner: Place, frame: Frame): Place {
     // Nothing goes on within a string after its last quote.
     if (inner.mayEnd) return this.behind(frame);
-    let places = this.#within.get(frame);
+    let places = this.#stringPlaces.get(frame);
     if (!places) {
       places = new Map();
-      this.#within.set(frame, places);
+      this.#stringPlaces.set(frame, places);
     }
     const known = places.get(inner);
     if (known) return known;
@@ -215,8 +215,8 @@ export class Places {
   #remember(ways: readonly Way[], mayEnd: boolean, frameBytes: number): Place {
     let hash = mayEnd ? 1 : 0;
     for (const { state, frame } of ways) hash = Math.imul(Math.imul(hash, 31) + state.id, 0x9e3779b1) + frame.id;
-    const same = this.#known.get(hash);
-    const known = same?.find(
+    const sameHash = this.#placesByHash.get(hash);
+    const known = sameHash?.find(
       (place) =>
         place.mayEnd === mayEnd &&
         place.ways.length === ways.length &&
@@ -226,9 +226,9 @@ export class Places {
     this.#memory.take(this, PLACE_BYTES + WAY_BYTES * ways.length + frameBytes);
     const place = new Place(ways, mayEnd);
     // Making room may have cleared the list.
-    const list = this.#known.get(hash);
+    const list = this.#placesByHash.get(hash);
     if (list) list.push(place);
-    else this.#known.set(hash, [place]);
+    else this.#placesByHash.set(hash, [place]);
     return place;
   }
 }

@@ -28,8 +28,13 @@ function isFarFromBounds({ ways }: Place, start: Place, longest: number): boolea
   const states = new Set(start.ways.map(({ state }) => state));
   return ways.every(({ state, frame }) => {
     if (state === stringState) return true;
-    const [next, ...more] = frame.returns;
-    const after = next?.target;
-    return states.has(state) && more.length === 0 && after instanceof StringState && after.max === stringState.max - 1;
+    const [firstReturn, ...furtherReturns] = frame.returns;
+    const stateAfter = firstReturn?.target;
+    return (
+      states.has(state) &&
+      furtherReturns.length === 0 &&
+      stateAfter instanceof StringState &&
+      stateAfter.max === stringState.max - 1
+    );
   });
 }

@@ -23,7 +23,7 @@ export class TokenMatcher {
   /** The tokens between the places, for grammars that leave something open; those past the last place are void. */
   readonly #tokens: number[] = [];
   /** The last check's outcome, for the text with this many places. A mask, the status and an end ask for it in turn. */
-  #checked: { readonly places: number; readonly fault: string | null } | null = null;
+  #lastCheck: { readonly places: number; readonly fault: string | null } | null = null;
 
   constructor(compiled: Compiled) {
     this.#compiled = compiled;
@@ -38,20 +38,20 @@ export class TokenMatcher {
       throw invalid(`token ${outside} is outside the vocabulary of ${size}; pass ids of the grammar's model`);
     }
     const length = this.#path.length;
-    let taken = false;
+    let isAccepted = false;
     try {
-      taken = tokens.every((token) => this.#take(token));
+      isAccepted = tokens.every((token) => this.#take(token));
     } finally {
       // Undo a refused call, and a call that throws midway.
-      if (!taken) this.#cut(length);
+      if (!isAccepted) this.#cut(length);
     }
-    return taken;
+    return isAccepted;
   }
 
   /** Takes the last `tokens` tokens back. */
   rollback(tokens: number): undefined {
-    const accepted = this.#path.length - 1;
-    if (tokens > accepted) throw invalid(`${tokens} tokens cannot be taken back: ${accepted} were accepted`);
+    const acceptedCount = this.#path.length - 1;
+    if (tokens > acceptedCount) throw invalid(`${tokens} tokens cannot be taken back: ${acceptedCount} were accepted`);
     this.#cut(this.#path.length - tokens);
   }
 
@@ -59,7 +59,8 @@ export class TokenMatcher {
   mask(): Uint32Array<ArrayBuffer> {
     const { size, eos } = this.#compiled.vocabulary;
     const place = this.#place;
-    const mask = place === null ? new Uint32Array(Math.ceil(size / 32)) : new Uint32Array(this.#going(place));
+    const mask =
+      place === null ? new Uint32Array(Math.ceil(size / 32)) : new Uint32Array(this.#continuationMask(place));
     if (place === null || (place.mayEnd && this.#mayEnd(place))) {
       for (const token of eos) mask[token >>> 5] = (mask[token >>> 5] ?? 0) | (1 << (token & 31));
     } else if (mask.every(isZero)) {
@@ -104,12 +105,12 @@ export class TokenMatcher {
     const place = this.#place;
     if (place === null) return { mayEnd: true, mustEnd: true };
     const mayEnd = place.mayEnd && this.#mayEnd(place);
-    return { mayEnd, mustEnd: mayEnd && this.#going(place).every(isZero) };
+    return { mayEnd, mustEnd: mayEnd && this.#continuationMask(place).every(isZero) };
   }
 
-  #cut(places: number): void {
-    this.#path.length = places;
-    this.#checked = null;
+  #cut(length: number): void {
+    this.#path.length = length;
+    this.#lastCheck = null;
   }
 
   get #place(): Place | null {
@@ -117,16 +118,16 @@ export class TokenMatcher {
   }
 
   #take(token: number): boolean {
-    const next = this.#after(token);
-    if (next === undefined) return false;
+    const nextPlace = this.#placeAfter(token);
+    if (nextPlace === undefined) return false;
     if (this.#compiled.check) this.#tokens[this.#path.length - 1] = token;
-    this.#path.push(next);
-    this.#checked = null;
+    this.#path.push(nextPlace);
+    this.#lastCheck = null;
     return true;
   }
 
   /** The place after a token; null at the end of the text; undefined when the token does not fit. */
-  #after(token: number): Place | null | undefined {
+  #placeAfter(token: number): Place | null | undefined {
     const { places, vocabulary } = this.#compiled;
     let place = this.#place;
     if (place === null) return undefined;
@@ -143,14 +144,14 @@ export class TokenMatcher {
   /** True when the text must end here but cannot: it fails the check, or the model has no end-of-sequence token. */
   #isStuck(): boolean {
     const place = this.#place;
-    if (place === null || !place.mayEnd || !this.#going(place).every(isZero)) return false;
+    if (place === null || !place.mayEnd || !this.#continuationMask(place).every(isZero)) return false;
     return this.#compiled.vocabulary.eos.length === 0 || this.#fault() !== null;
   }
 
   /** Checks what the grammar leaves open. @throws GrammarError for a text that is complete and fails */
   #mayEnd(place: Place): boolean {
     const fault = this.#fault();
-    if (fault !== null && this.#going(place).every(isZero)) throw invalid(fault);
+    if (fault !== null && this.#continuationMask(place).every(isZero)) throw invalid(fault);
     return fault === null;
   }
 
@@ -158,18 +159,18 @@ export class TokenMatcher {
   #fault(): string | null {
     const { check, vocabulary } = this.#compiled;
     if (!check) return null;
-    const places = this.#path.length;
-    if (this.#checked?.places === places) return this.#checked.fault;
+    const placeCount = this.#path.length;
+    if (this.#lastCheck?.places === placeCount) return this.#lastCheck.fault;
     const { bytes, offsets } = vocabulary;
-    const tokens = this.#tokens.slice(0, places - 1);
+    const tokens = this.#tokens.slice(0, placeCount - 1);
     const pieces = tokens.map((token) => bytes.subarray(offsets[token], offsets[token + 1]));
     const fault = check.fault(Buffer.concat(pieces).toString());
-    this.#checked = { places, fault };
+    this.#lastCheck = { places: placeCount, fault };
     return fault;
   }
 
   /** Mask of the tokens that continue from a place. */
-  #going(place: Place): Uint32Array {
+  #continuationMask(place: Place): Uint32Array {
     if (place.mask) return place.mask;
     const { tree, places } = this.#compiled;
     const mask = tree.mask(places, place);

@@ -29,26 +29,26 @@ export class TokenTree {
     );
     sorted.sort((a, b) => Buffer.compare(a.spelling, b.spelling) || b.id - a.id);
     const nodes: { byte: number; depth: number; token: number; end: number }[] = [];
-    const open: { byte: number; depth: number; token: number; end: number }[] = [];
+    const openNodes: { byte: number; depth: number; token: number; end: number }[] = [];
     this.#twins = new Int32Array(size).fill(-1);
-    let before: Buffer = Buffer.alloc(0);
+    let previousSpelling: Buffer = Buffer.alloc(0);
     for (const { spelling, id } of sorted) {
       let shared = 0;
-      while (shared < before.length && before[shared] === spelling[shared]) shared += 1;
-      for (const node of open.splice(shared)) node.end = nodes.length;
+      while (shared < previousSpelling.length && previousSpelling[shared] === spelling[shared]) shared += 1;
+      for (const node of openNodes.splice(shared)) node.end = nodes.length;
       for (let depth = shared; depth < spelling.length; depth += 1) {
         const node = { byte: spelling[depth] ?? 0, depth, token: -1, end: 0 };
         nodes.push(node);
-        open.push(node);
+        openNodes.push(node);
       }
-      const last = open[spelling.length - 1];
-      if (last) {
-        this.#twins[id] = last.token;
-        last.token = id;
+      const lastNode = openNodes[spelling.length - 1];
+      if (lastNode) {
+        this.#twins[id] = lastNode.token;
+        lastNode.token = id;
       }
-      before = spelling;
+      previousSpelling = spelling;
     }
-    for (const node of open) node.end = nodes.length;
+    for (const node of openNodes) node.end = nodes.length;
     this.#size = size;
     this.longest = sorted.reduce((most, { spelling }) => Math.max(most, spelling.length), 0);
     this.#bytes = Uint8Array.from(nodes, ({ byte }) => byte);
@@ -73,13 +73,13 @@ export class TokenTree {
     const end = this.#ends[node - 1] as number;
     while (node < end) {
       const at = (this.#depths[node] as number) - depth;
-      const next = places.after(at === 0 ? place : (this.#path[at - 1] as Place), this.#bytes[node] as number);
-      if (next === null) {
+      const nextPlace = places.after(at === 0 ? place : (this.#path[at - 1] as Place), this.#bytes[node] as number);
+      if (nextPlace === null) {
         node = this.#ends[node] as number;
         continue;
       }
       if ((this.#tokens[node] as number) >= 0) return true;
-      this.#path[at] = next;
+      this.#path[at] = nextPlace;
       node += 1;
     }
     return false;
@@ -90,9 +90,9 @@ export class TokenTree {
     const { within } = start;
     if (within && places.strings) {
       const { mask, exits } = insideOf(within.inner, places.strings, this);
-      const own = new Uint32Array(mask);
-      this.#leave(own, places, places.behind(within.frame), exits);
-      return own;
+      const maskCopy = new Uint32Array(mask);
+      this.#leave(maskCopy, places, places.behind(within.frame), exits);
+      return maskCopy;
     }
     const mask = new Uint32Array(Math.ceil(this.#size / 32));
     this.#walk(mask, places, start, 0, this.#bytes.length, 0);
@@ -118,8 +118,8 @@ export class TokenTree {
       const depth = this.#depths[node] as number;
       const from = depth === top ? start : (this.#path[depth - 1] as Place);
       const byte = this.#bytes[node] as number;
-      const known = from.next?.[byte];
-      const place = known === undefined ? places.after(from, byte) : known;
+      const knownNext = from.next?.[byte];
+      const place = knownNext === undefined ? places.after(from, byte) : knownNext;
       if (place === null) {
         node = this.#ends[node] as number;
         continue;
@@ -127,10 +127,10 @@ export class TokenTree {
       this.#mark(mask, node);
       const { within } = place;
       if (within && places.strings) {
-        const below = this.#ends[node] as number;
-        const exits = this.#walkInside(mask, places.strings, within.inner, node + 1, below, depth + 1);
+        const subtreeEnd = this.#ends[node] as number;
+        const exits = this.#walkInside(mask, places.strings, within.inner, node + 1, subtreeEnd, depth + 1);
         this.#leave(mask, places, places.behind(within.frame), exits);
-        node = below;
+        node = subtreeEnd;
         continue;
       }
       this.#path[depth] = place;
@@ -152,8 +152,8 @@ export class TokenTree {
       const depth = this.#depths[node] as number;
       const from = depth === top ? start : (this.#innerPath[depth - 1] as Place);
       const byte = this.#bytes[node] as number;
-      const known = from.next?.[byte];
-      const place = known === undefined ? strings.after(from, byte) : known;
+      const knownNext = from.next?.[byte];
+      const place = knownNext === undefined ? strings.after(from, byte) : knownNext;
       if (place === null || place.mayEnd) {
         if (place !== null) exits.push(node);
         node = this.#ends[node] as number;

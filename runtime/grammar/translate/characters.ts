@@ -12,8 +12,8 @@ export function characters(...ranges: readonly Range[]): Characters {
   const sorted = ranges.filter(([from, to]) => from <= to).sort((a, b) => a[0] - b[0]);
   const merged: [number, number][] = [];
   for (const [from, to] of sorted) {
-    const last = merged.at(-1);
-    if (last && from <= last[1] + 1) last[1] = Math.max(last[1], to);
+    const lastRange = merged.at(-1);
+    if (lastRange && from <= lastRange[1] + 1) lastRange[1] = Math.max(lastRange[1], to);
     else merged.push([from, to]);
   }
   return merged.flatMap((range) => without(range, SURROGATES));
@@ -22,12 +22,12 @@ export function characters(...ranges: readonly Range[]): Characters {
 /** Every character that is not in `set`. */
 export function complement(set: Characters): Characters {
   const gaps: Range[] = [];
-  let next = 0;
+  let gapStart = 0;
   for (const [from, to] of set) {
-    if (from > next) gaps.push([next, from - 1]);
-    next = to + 1;
+    if (from > gapStart) gaps.push([gapStart, from - 1]);
+    gapStart = to + 1;
   }
-  if (next <= LAST) gaps.push([next, LAST]);
+  if (gapStart <= LAST) gaps.push([gapStart, LAST]);
   return gaps.flatMap((range) => without(range, SURROGATES));
 }
 
@@ -78,8 +78,8 @@ export const SPACE = characters(
 
 function without([from, to]: Range, [first, last]: Range): Range[] {
   if (to < first || from > last) return [[from, to]];
-  const kept: Range[] = [];
-  if (from < first) kept.push([from, first - 1]);
-  if (to > last) kept.push([last + 1, to]);
-  return kept;
+  const remaining: Range[] = [];
+  if (from < first) remaining.push([from, first - 1]);
+  if (to > last) remaining.push([last + 1, to]);
+  return remaining;
 }

@@ -67,30 +67,30 @@ export function oneOf(set: Characters): Expression {
 }
 
 export function sequence(parts: readonly Expression[]): Expression {
-  const kept: Expression[] = [];
+  const flatParts: Expression[] = [];
   for (const part of parts) {
     if (isNever(part)) return NEVER;
-    if (part.kind === 'sequence') for (const nested of part.parts) append(kept, nested);
-    else append(kept, part);
+    if (part.kind === 'sequence') for (const nested of part.parts) append(flatParts, nested);
+    else append(flatParts, part);
   }
-  if (kept.length === 0) return EMPTY;
-  return kept.length === 1 && kept[0] ? kept[0] : { kind: 'sequence', parts: kept };
+  if (flatParts.length === 0) return EMPTY;
+  return flatParts.length === 1 && flatParts[0] ? flatParts[0] : { kind: 'sequence', parts: flatParts };
 }
 
 /** Adds a part. Joins adjacent texts. */
-function append(kept: Expression[], part: Expression): void {
-  const last = kept.at(-1);
-  if (part.kind === 'text' && last?.kind === 'text') kept[kept.length - 1] = text(last.text + part.text);
-  else if (!isEmpty(part)) kept.push(part);
+function append(flatParts: Expression[], part: Expression): void {
+  const last = flatParts.at(-1);
+  if (part.kind === 'text' && last?.kind === 'text') flatParts[flatParts.length - 1] = text(last.text + part.text);
+  else if (!isEmpty(part)) flatParts.push(part);
 }
 
 export function choice(options: readonly Expression[]): Expression {
-  const kept: Expression[] = [];
+  const flatOptions: Expression[] = [];
   for (const option of options) {
-    if (option.kind === 'choice') kept.push(...option.options);
-    else kept.push(option);
+    if (option.kind === 'choice') flatOptions.push(...option.options);
+    else flatOptions.push(option);
   }
-  return kept.length === 1 && kept[0] ? kept[0] : { kind: 'choice', options: kept };
+  return flatOptions.length === 1 && flatOptions[0] ? flatOptions[0] : { kind: 'choice', options: flatOptions };
 }
 
 export function repeat(body: Expression, min: number, max: number): Expression {

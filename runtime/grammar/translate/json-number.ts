@@ -27,12 +27,12 @@ const MANY = Number.POSITIVE_INFINITY;
 export function integers(min: Bound | undefined, max: Bound | undefined): Expression {
   const low = min && ceiling(min);
   const high = max && floor(max);
-  const negative = low === undefined || low < 0n ? below(low, high) : NEVER;
+  const negative = low === undefined || low < 0n ? negativeIntegers(low, high) : NEVER;
   const positive = high === undefined || high >= 0n ? wholes(low === undefined || low < 0n ? 0n : low, high) : NEVER;
   return choice([negative, positive]);
 }
 
-function below(low: bigint | undefined, high: bigint | undefined): Expression {
+function negativeIntegers(low: bigint | undefined, high: bigint | undefined): Expression {
   const least = high === undefined || high >= 0n ? 1n : -high;
   return sequence([text('-'), wholes(least, low === undefined ? undefined : -low)]);
 }
@@ -78,11 +78,11 @@ function sameLength(from: string, to: string): Expression {
   const [a, b] = [Number(from[0]), Number(to[0])];
   const [low, high] = [from.slice(1), to.slice(1)];
   if (a === b) return sequence([digit(a, a), sameLength(low, high)]);
-  const rest = low.length;
+  const tailLength = low.length;
   return choice([
-    sequence([digit(a, a), sameLength(low, '9'.repeat(rest))]),
-    sequence([digit(a + 1, b - 1), repeat(oneOf(DIGITS), rest, rest)]),
-    sequence([digit(b, b), sameLength('0'.repeat(rest), high)]),
+    sequence([digit(a, a), sameLength(low, '9'.repeat(tailLength))]),
+    sequence([digit(a + 1, b - 1), repeat(oneOf(DIGITS), tailLength, tailLength)]),
+    sequence([digit(b, b), sameLength('0'.repeat(tailLength), high)]),
   ]);
 }
 
@@ -150,32 +150,32 @@ function decimal({ value, exclusive }: Bound): Decimal {
   return { whole: shift < 0 ? 0n : BigInt(whole), fraction: digits.replace(/0+$/, ''), exclusive };
 }
 
-/** The rest after a whole part that equals the whole part of `low`, `high` or both: empty, or a point and up to `most` digits. */
-function fraction(low: Decimal | undefined, high: Decimal | undefined, most: number): Expression {
-  const tail = digitsBetween(0, most, low, high);
-  const after = isNever(tail.more) ? EMPTY : optional(sequence([text('.'), tail.more]));
-  return tail.canEnd ? after : sequence([text('.'), tail.more]);
+/** The rest after a whole part that equals the whole part of `low`, `high` or both: empty, or a point and up to `maxDigits` digits. */
+function fraction(low: Decimal | undefined, high: Decimal | undefined, maxDigits: number): Expression {
+  const tail = digitsBetween(0, maxDigits, low, high);
+  const fractionPart = isNever(tail.more) ? EMPTY : optional(sequence([text('.'), tail.more]));
+  return tail.canEnd ? fractionPart : sequence([text('.'), tail.more]);
 }
 
 /** The digits from `at` on of a fraction that equals the given bounds before `at`. `canEnd`: it may end here. `more`: its further digits. */
 function digitsBetween(
   at: number,
-  most: number,
+  maxDigits: number,
   low: Decimal | undefined,
   high: Decimal | undefined,
 ): { canEnd: boolean; more: Expression } {
   const canEnd =
     (low === undefined || (at >= low.fraction.length && !low.exclusive)) &&
     (high === undefined || at < high.fraction.length || !high.exclusive);
-  if (at >= most) return { canEnd, more: NEVER };
+  if (at >= maxDigits) return { canEnd, more: NEVER };
   if (high === undefined && (low === undefined || (at >= low.fraction.length && !low.exclusive))) {
-    return { canEnd, more: repeat(oneOf(DIGITS), 1, most - at) };
+    return { canEnd, more: repeat(oneOf(DIGITS), 1, maxDigits - at) };
   }
   const from = low ? digitAt(low.fraction, at) : 0;
   const to = high ? digitAt(high.fraction, at) : 9;
   const follow = (first: number, last: number, tightLow: typeof low, tightHigh: typeof high): Expression => {
     if (first > last) return NEVER;
-    const rest = digitsBetween(at + 1, most, tightLow, tightHigh);
+    const rest = digitsBetween(at + 1, maxDigits, tightLow, tightHigh);
     return sequence([digit(first, last), choice([...(rest.canEnd ? [EMPTY] : []), rest.more])]);
   };
   if (from > to) return { canEnd, more: NEVER };

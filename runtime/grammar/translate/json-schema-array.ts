@@ -13,8 +13,8 @@ const MAX_LISTED = 200;
 /** An array: items by their places, then any number of others, within 'minItems' and 'maxItems'. */
 export function arrayExpression(translation: Translation, rules: Case, at: Pointer): Expression {
   const { lists = [], contains, unique, maxItems: most = MANY } = rules;
-  const whole = Math.max(0, ...lists.map(({ prefix, declares }) => (declares ? prefix.length : 0)));
-  const bounds = { least: rules.minItems ?? Math.min(most, whole), most };
+  const declaredLength = Math.max(0, ...lists.map(({ prefix, declares }) => (declares ? prefix.length : 0)));
+  const bounds = { least: rules.minItems ?? Math.min(most, declaredLength), most };
   if (bounds.least > most) return NEVER;
   if (unique && most > 1) {
     const different = attempt(() => differentItems(translation, rules, bounds));
@@ -60,7 +60,7 @@ function plainItems(translation: Translation, rules: Case, { least, most }: Boun
   const length = Math.min(prefixLength(rules), most);
   if (length === 0 && least === 0 && most === MANY && partsAt(rules, 0).length === 0) return json.array;
   const prefix = Array.from({ length }, (_, index) => translation.translate(partsAt(rules, index)));
-  const rest = isOpen(rules, { least, most })
+  const otherItem = isOpen(rules, { least, most })
     ? json.rules.add('item', translation.translate(partsAt(rules, prefixLength(rules))))
     : NEVER;
   const items = prefix.map((item) => sequence([item, json.space]));
@@ -69,18 +69,18 @@ function plainItems(translation: Translation, rules: Case, { least, most }: Boun
   /** The items from place 'index' on; the first one has no comma before it. */
   function from(index: number): Expression {
     const item = items[index];
-    if (item === undefined) return others(index);
-    const here = sequence([index === 0 ? item : json.next(item), from(index + 1)]);
+    if (item === undefined) return otherItems(index);
+    const here = sequence([index === 0 ? item : json.withComma(item), from(index + 1)]);
     return index >= least ? optional(here) : here;
   }
 
-  function others(index: number): Expression {
+  function otherItems(index: number): Expression {
     const low = Math.max(0, least - index);
     const high = most - index;
-    if (high <= 0 || isNever(rest)) return low > 0 ? NEVER : EMPTY;
-    const item = sequence([rest, json.space]);
-    if (index > 0) return repeat(json.next(item), low, high);
-    const all = sequence([item, repeat(json.next(item), Math.max(0, low - 1), high - 1)]);
+    if (high <= 0 || isNever(otherItem)) return low > 0 ? NEVER : EMPTY;
+    const item = sequence([otherItem, json.space]);
+    if (index > 0) return repeat(json.withComma(item), low, high);
+    const all = sequence([item, repeat(json.withComma(item), Math.max(0, low - 1), high - 1)]);
     return low === 0 ? optional(all) : all;
   }
 }
@@ -90,9 +90,9 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
   const { json } = translation;
   const { least, most } = bounds;
   const all = rules.contains ?? [];
-  const last = Math.max(1, prefixLength(rules), least, most === MANY ? 0 : most, ...all.map(({ from }) => from));
-  const open = isOpen(rules, bounds);
-  const places = new Map<string, Expression>();
+  const lastIndex = Math.max(1, prefixLength(rules), least, most === MANY ? 0 : most, ...all.map(({ from }) => from));
+  const isOpenEnded = isOpen(rules, bounds);
+  const rulesByPlace = new Map<string, Expression>();
   const items = new Map<string, Expression>();
   return json.within(
     '[',
@@ -103,25 +103,25 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
     ),
   );
 
-  function from(index: number, found: readonly number[]): Expression {
-    const key = `${index} ${found.join()}`;
-    const known = places.get(key);
+  function from(index: number, foundCounts: readonly number[]): Expression {
+    const key = `${index} ${foundCounts.join()}`;
+    const known = rulesByPlace.get(key);
     if (known) return known;
-    if (places.size >= MAX_PLACES) throw new Inexpressible('too many places');
+    if (rulesByPlace.size >= MAX_PLACES) throw new Inexpressible('too many places');
     const name = json.rules.unused('items');
-    places.set(key, { kind: 'rule', name });
-    return json.rules.define(name, here(index, found));
+    rulesByPlace.set(key, { kind: 'rule', name });
+    return json.rules.define(name, itemsAt(index, foundCounts));
   }
 
-  function here(index: number, found: readonly number[]): Expression {
-    const mayEnd = index >= least && all.every(({ min }, rule) => (found[rule] ?? 0) >= min);
-    const isPast = index >= most || (index >= prefixLength(rules) && !open);
+  function itemsAt(index: number, foundCounts: readonly number[]): Expression {
+    const mayEnd = index >= least && all.every(({ min }, rule) => (foundCounts[rule] ?? 0) >= min);
+    const isPast = index >= most || (index >= prefixLength(rules) && !isOpenEnded);
     const options = isPast
       ? []
-      : choices(index, found).map(({ parts, after }) => {
+      : choices(index, foundCounts).map(({ parts, after }) => {
           const item = itemOf(index, parts);
           if (isNever(item)) return NEVER;
-          return sequence([index === 0 ? item : json.next(item), from(Math.min(last, index + 1), after)]);
+          return sequence([index === 0 ? item : json.withComma(item), from(Math.min(lastIndex, index + 1), after)]);
         });
     return choice([...(mayEnd ? [EMPTY] : []), ...options.filter((option) => !isNever(option))]);
   }
@@ -137,21 +137,28 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
   }
 
   /** For each way in which the next item keeps and breaks the rules: its parts, and the counts after it. */
-  function choices(index: number, found: readonly number[]): { parts: readonly Part[]; after: readonly number[] }[] {
+  function choices(
+    index: number,
+    foundCounts: readonly number[],
+  ): { parts: readonly Part[]; after: readonly number[] }[] {
     return all.reduce<{ parts: readonly Part[]; after: readonly number[] }[]>(
-      (ways, rule, which) => ways.flatMap((way) => next(way, rule, which)),
+      (ways, rule, ruleIndex) => ways.flatMap((way) => waysAfter(way, rule, ruleIndex)),
       [{ parts: [], after: [] }],
     );
-    function next(way: { parts: readonly Part[]; after: readonly number[] }, rule: ContainsRule, which: number) {
+    function waysAfter(
+      way: { parts: readonly Part[]; after: readonly number[] },
+      rule: ContainsRule,
+      ruleIndex: number,
+    ) {
       const { item, from: begins, min, max } = rule;
-      const count = found[which] ?? 0;
-      const same = { parts: way.parts, after: [...way.after, count] };
-      if (index < begins || (count >= min && max === MANY)) return [same];
-      const kept = { parts: [...way.parts, item], after: [...way.after, count + 1] };
+      const count = foundCounts[ruleIndex] ?? 0;
+      const uncounted = { parts: way.parts, after: [...way.after, count] };
+      if (index < begins || (count >= min && max === MANY)) return [uncounted];
+      const counted = { parts: [...way.parts, item], after: [...way.after, count + 1] };
       // Without a maximum, an item may also fit uncounted.
-      if (max === MANY) return [same, kept];
-      const broken = { ...same, parts: [...way.parts, negation(item)] };
-      return count < max ? [kept, broken] : [broken];
+      if (max === MANY) return [uncounted, counted];
+      const broken = { ...uncounted, parts: [...way.parts, negation(item)] };
+      return count < max ? [counted, broken] : [broken];
     }
   }
 }

@@ -137,10 +137,10 @@ export function isContradiction({
 }: Case): boolean {
   if (types?.size === 0) return true;
   if (listed) {
-    const left = listed.filter(
+    const fittingValues = listed.filter(
       (value) => (types?.has(typeOf(value)) ?? true) && !unlisted?.some((other) => value === other),
     );
-    return left.length === 0;
+    return fittingValues.length === 0;
   }
   if (types?.size !== 1) return false;
   if (types.has('number')) return low !== undefined && high !== undefined && low.value > high.value;
@@ -151,17 +151,21 @@ export function isContradiction({
 
 /** True if these parts surely leave no value. Looks only at constants and boolean schemas. */
 function isImpossible(parts: readonly Part[]): boolean {
-  let left: readonly unknown[] | undefined;
+  let possibleValues: readonly unknown[] | undefined;
   for (const { schema, negated = false } of parts) {
     if (schema === negated) return true;
     const values = isObject(schema) && !negated ? constants(schema) : undefined;
-    if (values) left = left ? left.filter((value) => values.some((other) => isDeepStrictEqual(value, other))) : values;
+    if (values)
+      possibleValues = possibleValues
+        ? possibleValues.filter((value) => values.some((other) => isDeepStrictEqual(value, other)))
+        : values;
   }
   for (const { schema, negated = false } of parts) {
     const values = isObject(schema) && negated && Object.keys(schema).length === 1 ? constants(schema) : undefined;
-    if (values) left = left?.filter((value) => !values.some((other) => isDeepStrictEqual(value, other)));
+    if (values)
+      possibleValues = possibleValues?.filter((value) => !values.some((other) => isDeepStrictEqual(value, other)));
   }
-  return left?.length === 0;
+  return possibleValues?.length === 0;
 }
 
 function constants(schema: Readonly<Record<string, unknown>>): readonly unknown[] | undefined {

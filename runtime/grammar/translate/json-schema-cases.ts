@@ -51,14 +51,14 @@ export class Cases implements CaseMaker {
 
   /** Cases for the values that fit all parts. @throws Inexpressible if there are too many cases, or a negation has none that we know */
   of(parts: readonly Part[]): readonly Case[] {
-    const [first, ...more] = parts;
+    const [first, ...otherParts] = parts;
     if (!first) return [{}];
-    const cases = limited(this.#one(first).filter((each) => !isContradiction(each)));
-    return more.reduce((all, each) => product(all, () => this.#one(each)), cases);
+    const cases = limited(this.#casesOf(first).filter((each) => !isContradiction(each)));
+    return otherParts.reduce((all, each) => product(all, () => this.#casesOf(each)), cases);
   }
 
   /** The cases of a part that must hold, or of one that must not. */
-  #one({ schema, at, negated = false }: Part): readonly Case[] {
+  #casesOf({ schema, at, negated = false }: Part): readonly Case[] {
     if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
     if (typeof schema === 'boolean') return schema === negated ? [] : [{}];
     this.#depth += 1;
@@ -69,26 +69,30 @@ export class Cases implements CaseMaker {
       );
     }
     try {
-      return negated ? noneOf(schema, at, this).map(undeclared) : this.#some(schema, at);
+      return negated ? noneOf(schema, at, this).map(undeclared) : this.#positiveCases(schema, at);
     } finally {
       this.#depth -= 1;
     }
   }
 
-  #some(schema: SchemaObject, at: Pointer): readonly Case[] {
+  #positiveCases(schema: SchemaObject, at: Pointer): readonly Case[] {
     for (const [keyword, advice] of REFUSED) {
       if (own(schema, keyword) !== undefined) throw mistake(at, `${keyword} cannot be kept while decoding; ${advice}`);
     }
     const rules = ownRules(schema, at);
     let cases: readonly Case[] = rules === null ? [] : [rules];
-    const add = (keyword: string, more: () => readonly Case[], instead: () => readonly Case[] = () => [{}]): void => {
+    const add = (
+      keyword: string,
+      makeCases: () => readonly Case[],
+      makeFallback: () => readonly Case[] = () => [{}],
+    ): void => {
       if (own(schema, keyword) === undefined) return;
       try {
-        cases = product(cases, more);
+        cases = product(cases, makeCases);
       } catch (error) {
         if (!(error instanceof Inexpressible)) throw error;
         this.#leaveOpen(keyword, at);
-        cases = product(cases, instead);
+        cases = product(cases, makeFallback);
       }
     };
     add('$ref', () => this.of([this.resolve(schema, at)]));
@@ -105,13 +109,13 @@ export class Cases implements CaseMaker {
     add('dependentSchemas', () => this.dependent(schema, 'dependentSchemas', at));
     add('dependencies', () => this.dependent(schema, 'dependencies', at));
     if (own(schema, 'unevaluatedProperties') !== undefined) {
-      const rest = part(own(schema, 'unevaluatedProperties'), at, 'unevaluatedProperties');
-      cases = cases.map((each) => closedObject(each, rest));
+      const otherProperties = part(own(schema, 'unevaluatedProperties'), at, 'unevaluatedProperties');
+      cases = cases.map((each) => closedObject(each, otherProperties));
     }
     if (own(schema, 'unevaluatedItems') !== undefined) {
-      const rest = part(own(schema, 'unevaluatedItems'), at, 'unevaluatedItems');
+      const otherItems = part(own(schema, 'unevaluatedItems'), at, 'unevaluatedItems');
       if (cases.some(({ contains }) => contains !== undefined)) this.#leaveOpen('unevaluatedItems', at);
-      else cases = cases.map((each) => closedList(each, rest));
+      else cases = cases.map((each) => closedList(each, otherItems));
     }
     return cases;
   }
@@ -126,8 +130,8 @@ export class Cases implements CaseMaker {
     return limited(
       options.flatMap((_, index) => {
         const mine = all[index] ?? [];
-        const others = options.filter((_, other) => other !== index && !areDisjoint(mine, all[other] ?? []));
-        return product(mine, () => this.of(others.map(negation)));
+        const otherOptions = options.filter((_, other) => other !== index && !areDisjoint(mine, all[other] ?? []));
+        return product(mine, () => this.of(otherOptions.map(negation)));
       }),
     );
   }
@@ -146,12 +150,12 @@ export class Cases implements CaseMaker {
     if (!isObject(named)) throw mistake(inside(at, key), 'must be an object');
     return Object.entries(named).reduce<readonly Case[]>(
       (cases, [name, value]) => {
-        const place = inside(at, key, name);
-        const then = (): readonly Case[] => {
-          if (key === 'dependentSchemas' || !Array.isArray(value)) return this.of([part(value, place)]);
-          return [{ required: new Set(namesOf(value, place)) }];
+        const pointer = inside(at, key, name);
+        const dependentCases = (): readonly Case[] => {
+          if (key === 'dependentSchemas' || !Array.isArray(value)) return this.of([part(value, pointer)]);
+          return [{ required: new Set(namesOf(value, pointer)) }];
         };
-        return product(cases, () => [absent(name), ...product([present(name)], then)]);
+        return product(cases, () => [absent(name), ...product([present(name)], dependentCases)]);
       },
       [{}],
     );
@@ -169,13 +173,13 @@ export class Cases implements CaseMaker {
       mistake(at, `$ref ${quote(reference)} stands in or leads into a schema with its own $id; remove the $id`);
     if (at.startsWith('#/') && this.#hasOwnId(at.split('/').slice(1))) throw elsewhere();
     const keys = reference.split('/').slice(1).map(unescapePointer);
-    const place = inside('#', ...keys);
-    if (this.#hasOwnId(place.split('/').slice(1))) throw elsewhere();
+    const pointer = inside('#', ...keys);
+    if (this.#hasOwnId(pointer.split('/').slice(1))) throw elsewhere();
     for (const key of keys) {
       target = member(target, key);
       if (target === undefined) throw mistake(at, `$ref ${quote(reference)} points to nothing`);
     }
-    return part(target, place);
+    return part(target, pointer);
   }
 
   /** True if a schema on the way, other than the root, has an '$id': references would start there. */
@@ -208,27 +212,27 @@ function undeclared(each: Case): Case {
 }
 
 /** Adds a rule for the properties that no rule of the case names. */
-function closedObject(each: Case, rest: Part): Case {
+function closedObject(each: Case, otherProperties: Part): Case {
   const rules = (each.objects ?? []).filter(({ declares }) => declares);
   if (rules.some(({ additional }) => additional !== undefined)) return each;
-  const known = part(true, '#evaluated');
+  const evaluated = part(true, '#evaluated');
   const rule: ObjectRule = {
     properties: new Map(
-      rules.flatMap(({ properties }) => [...properties.keys()].map((name) => [name, known] as const)),
+      rules.flatMap(({ properties }) => [...properties.keys()].map((name) => [name, evaluated] as const)),
     ),
-    patterns: rules.flatMap(({ patterns }) => patterns.map(([pattern]) => [pattern, known] as const)),
-    additional: rest,
+    patterns: rules.flatMap(({ patterns }) => patterns.map(([pattern]) => [pattern, evaluated] as const)),
+    additional: otherProperties,
     declares: true,
   };
   return { ...each, objects: [...(each.objects ?? []), rule] };
 }
 
-function closedList(each: Case, rest: Part): Case {
+function closedList(each: Case, otherItems: Part): Case {
   const rules = (each.lists ?? []).filter(({ declares }) => declares);
   if (rules.some(({ items }) => items !== undefined)) return each;
   const length = Math.max(0, ...rules.map(({ prefix }) => prefix.length));
   const prefix = Array.from({ length }, () => part(true, '#evaluated'));
-  const rule: ListRule = { prefix, items: rest, declares: true };
+  const rule: ListRule = { prefix, items: otherItems, declares: true };
   return { ...each, lists: [...(each.lists ?? []), rule] };
 }
 

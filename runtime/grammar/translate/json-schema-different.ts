@@ -27,7 +27,7 @@ export function differentValues(json: JsonRules, values: readonly unknown[], bou
     const [first, second] = name.split('.').map(Number);
     return second === undefined ? json.shared.get(name) : rules.rule(first ?? 0, second);
   };
-  const states = rules.count * mostStates(items.map((item) => json.next(item)));
+  const states = rules.count * mostStates(items.map((item) => json.withComma(item)));
   return { root: 'root', rules: { get }, isString: false, size: rules.count, states };
 }
 
@@ -40,11 +40,11 @@ interface Places {
 
 /** Rules by place. A place follows the items whose bits are set in its first number. */
 function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): Places {
-  const rule = (taken: number, count: number): Expression => {
+  const rule = (usedItems: number, count: number): Expression => {
     const options = items.flatMap((item, index) => {
-      if (count >= most || (taken >> index) & 1) return [];
-      const next: Expression = { kind: 'rule', name: `${taken | (1 << index)}.${count + 1}` };
-      return [sequence([count === 0 ? item : json.next(item), next])];
+      if (count >= most || (usedItems >> index) & 1) return [];
+      const nextRule: Expression = { kind: 'rule', name: `${usedItems | (1 << index)}.${count + 1}` };
+      return [sequence([count === 0 ? item : json.withComma(item), nextRule])];
     });
     return choice([...(count >= least ? [EMPTY] : []), ...options]);
   };
@@ -55,7 +55,7 @@ function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most
 function inOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): Places {
   const highest = most === MANY ? Math.max(least, 1) : Math.min(most, items.length);
   const leads = (index: number, count: number): boolean => count + items.length - index >= least;
-  const place = (index: number, count: number): Expression => ({
+  const ruleAt = (index: number, count: number): Expression => ({
     kind: 'rule',
     name: `${index}.${Math.min(count, highest)}`,
   });
@@ -64,8 +64,8 @@ function inOrder(json: JsonRules, items: readonly Expression[], { least, most }:
     if (item === undefined) return EMPTY;
     const takes = count < most && leads(index + 1, count + 1);
     return choice([
-      ...(takes ? [sequence([count === 0 ? item : json.next(item), place(index + 1, count + 1)])] : []),
-      ...(leads(index + 1, count) ? [place(index + 1, count)] : []),
+      ...(takes ? [sequence([count === 0 ? item : json.withComma(item), ruleAt(index + 1, count + 1)])] : []),
+      ...(leads(index + 1, count) ? [ruleAt(index + 1, count)] : []),
     ]);
   };
   return { rule, count: (items.length + 1) * (highest + 1) };

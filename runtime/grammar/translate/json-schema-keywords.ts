@@ -27,10 +27,10 @@ export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
   if (has('enum', 'const')) {
     const list = own(schema, 'enum');
     if (list !== undefined && !Array.isArray(list)) throw mistake(inside(at, 'enum'), 'must be an array');
-    const one: Case = has('const') ? { listed: [own(schema, 'const')] } : {};
+    const constCase: Case = has('const') ? { listed: [own(schema, 'const')] } : {};
     refuseInexact(list, inside(at, 'enum'));
     refuseInexact(own(schema, 'const'), inside(at, 'const'));
-    rules.listed = list === undefined ? one.listed : (conjunction({ listed: list }, one)?.listed ?? []);
+    rules.listed = list === undefined ? constCase.listed : (conjunction({ listed: list }, constCase)?.listed ?? []);
   }
   const limits = limitsOf(schema, at);
   if (has('multipleOf')) rules.multiples = [{ of: stepOf(schema, at), kept: true }];
@@ -54,12 +54,12 @@ export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
   if (has('minProperties')) rules.minProperties = countOf(schema, 'minProperties', at);
   if (has('maxProperties')) rules.maxProperties = countOf(schema, 'maxProperties', at);
   if (has('properties', 'patternProperties', 'additionalProperties')) {
-    const rest = own(schema, 'additionalProperties');
+    const additional = own(schema, 'additionalProperties');
     rules.objects = [
       {
         properties: new Map(namedOf(schema, 'properties', at)),
         patterns: namedOf(schema, 'patternProperties', at),
-        additional: rest === undefined ? undefined : part(rest, at, 'additionalProperties'),
+        additional: additional === undefined ? undefined : part(additional, at, 'additionalProperties'),
         declares: true,
       },
     ];
@@ -92,12 +92,12 @@ function limitsOf(schema: SchemaObject, at: Pointer): readonly Case[] {
 }
 
 export function writtenTypes(schema: SchemaObject, at: Pointer): readonly (Type | 'integer')[] {
-  const written = own(schema, 'type');
-  const known: readonly (Type | 'integer')[] = [...TYPES, 'integer'];
-  return (Array.isArray(written) ? written : [written]).map((type) => {
-    const found = known.find((name) => name === type);
+  const writtenType = own(schema, 'type');
+  const knownTypes: readonly (Type | 'integer')[] = [...TYPES, 'integer'];
+  return (Array.isArray(writtenType) ? writtenType : [writtenType]).map((type) => {
+    const found = knownTypes.find((name) => name === type);
     if (found) return found;
-    throw mistake(inside(at, 'type'), `${JSON.stringify(type)} is not a type; known: ${known.join(', ')}`);
+    throw mistake(inside(at, 'type'), `${JSON.stringify(type)} is not a type; known: ${knownTypes.join(', ')}`);
   });
 }
 

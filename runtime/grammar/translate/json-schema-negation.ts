@@ -29,22 +29,22 @@ type Negation = (schema: SchemaObject, at: Pointer, cases: CaseMaker) => readonl
  * @throws Inexpressible if none is left
  */
 export function noneOf(schema: SchemaObject, at: Pointer, cases: CaseMaker): readonly Case[] {
-  const found: Case[] = [];
+  const breakingCases: Case[] = [];
   let missed: Inexpressible | undefined;
-  for (const [keyword, negated] of Object.entries(NEGATIONS)) {
+  for (const [keyword, negate] of Object.entries(NEGATIONS)) {
     if (own(schema, keyword) === undefined) continue;
     try {
-      found.push(...negated(schema, at, cases));
+      breakingCases.push(...negate(schema, at, cases));
     } catch (error) {
       if (!(error instanceof Inexpressible)) throw error;
       missed = error;
     }
   }
-  if (missed && found.length === 0) throw missed;
-  return limited(found);
+  if (missed && breakingCases.length === 0) throw missed;
+  return limited(breakingCases);
 }
 
-const none = (parts: readonly Part[]): readonly Part[] => parts.map(negation);
+const negations = (parts: readonly Part[]): readonly Part[] => parts.map(negation);
 
 function inexpressible(keyword: string): Negation {
   return (schema) => {
@@ -57,14 +57,14 @@ function inexpressible(keyword: string): Negation {
 }
 
 /** The values beyond the number of a keyword. */
-function past(keyword: string, rule: (value: number) => Case | null): Negation {
+function brokenBound(keyword: string, rule: (value: number) => Case | null): Negation {
   return (schema, at) => {
     const broken = rule(numberOf(schema, keyword, at) ?? 0);
     return broken ? [broken] : [];
   };
 }
 
-function counted(keyword: string, rule: (count: number) => Case | null): Negation {
+function brokenCount(keyword: string, rule: (count: number) => Case | null): Negation {
   return (schema, at) => {
     const broken = rule(countOf(schema, keyword, at) ?? 0);
     return broken ? [broken] : [];
@@ -75,12 +75,12 @@ const only = (...types: readonly Type[]): { readonly types: ReadonlySet<Type> } 
 
 const NEGATIONS: Readonly<Record<string, Negation>> = {
   $ref: (schema, at, cases) => cases.of([negation(cases.resolve(schema, at))]),
-  allOf: (schema, at, cases) => cases.any(none(listOf(schema, 'allOf', at))),
-  anyOf: (schema, at, cases) => cases.of(none(listOf(schema, 'anyOf', at))),
+  allOf: (schema, at, cases) => cases.any(negations(listOf(schema, 'allOf', at))),
+  anyOf: (schema, at, cases) => cases.of(negations(listOf(schema, 'anyOf', at))),
   oneOf: (schema, at, cases) => {
     const options = listOf(schema, 'oneOf', at);
     const pairs = options.flatMap((a, index) => options.slice(index + 1).flatMap((b) => cases.of([a, b])));
-    return [...cases.of(none(options)), ...pairs];
+    return [...cases.of(negations(options)), ...pairs];
   },
   not: (schema, at, cases) => cases.of([part(own(schema, 'not'), at, 'not')]),
   if: (schema, at, cases) => {
@@ -92,33 +92,39 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
   dependentSchemas: (schema, at, cases) => brokenDependents(schema, 'dependentSchemas', at, cases),
   dependencies: (schema, at, cases) => brokenDependents(schema, 'dependencies', at, cases),
   type: (schema, at) => {
-    const written = writtenTypes(schema, at);
-    const others = TYPES.filter(
-      (type) => !written.includes(type) && !(type === 'number' && written.includes('integer')),
+    const declaredTypes = writtenTypes(schema, at);
+    const otherTypes = TYPES.filter(
+      (type) => !declaredTypes.includes(type) && !(type === 'number' && declaredTypes.includes('integer')),
     );
-    const fractions = written.includes('integer') && !written.includes('number');
+    const fractions = declaredTypes.includes('integer') && !declaredTypes.includes('number');
     return [
-      ...(others.length > 0 ? [only(...others)] : []),
+      ...(otherTypes.length > 0 ? [only(...otherTypes)] : []),
       ...(fractions ? [{ ...only('number'), multiples: [{ of: 1, kept: false }] }] : []),
     ];
   },
-  const: (schema, at) => others([own(schema, 'const')], inside(at, 'const')),
+  const: (schema, at) => allBut([own(schema, 'const')], inside(at, 'const')),
   enum: (schema, at) => {
     const values = own(schema, 'enum');
     if (!Array.isArray(values)) throw mistake(inside(at, 'enum'), 'must be an array');
-    return others(values, inside(at, 'enum'));
+    return allBut(values, inside(at, 'enum'));
   },
-  minimum: past('minimum', (value) => ({ ...only('number'), high: { value, exclusive: true } })),
-  exclusiveMinimum: past('exclusiveMinimum', (value) => ({ ...only('number'), high: { value, exclusive: false } })),
-  maximum: past('maximum', (value) => ({ ...only('number'), low: { value, exclusive: true } })),
-  exclusiveMaximum: past('exclusiveMaximum', (value) => ({ ...only('number'), low: { value, exclusive: false } })),
+  minimum: brokenBound('minimum', (value) => ({ ...only('number'), high: { value, exclusive: true } })),
+  exclusiveMinimum: brokenBound('exclusiveMinimum', (value) => ({
+    ...only('number'),
+    high: { value, exclusive: false },
+  })),
+  maximum: brokenBound('maximum', (value) => ({ ...only('number'), low: { value, exclusive: true } })),
+  exclusiveMaximum: brokenBound('exclusiveMaximum', (value) => ({
+    ...only('number'),
+    low: { value, exclusive: false },
+  })),
   multipleOf: (schema, at) => [{ ...only('number'), multiples: [{ of: stepOf(schema, at), kept: false }] }],
-  minLength: counted('minLength', (count) => (count === 0 ? null : { ...only('string'), maxLength: count - 1 })),
-  maxLength: counted('maxLength', (count) => ({ ...only('string'), minLength: count + 1 })),
+  minLength: brokenCount('minLength', (count) => (count === 0 ? null : { ...only('string'), maxLength: count - 1 })),
+  maxLength: brokenCount('maxLength', (count) => ({ ...only('string'), minLength: count + 1 })),
   pattern: (schema) => [{ ...only('string'), patterns: [{ pattern: String(own(schema, 'pattern')), kept: false }] }],
   format: inexpressible('format'),
-  minItems: counted('minItems', (count) => (count === 0 ? null : { ...only('array'), maxItems: count - 1 })),
-  maxItems: counted('maxItems', (count) => ({ ...only('array'), minItems: count + 1 })),
+  minItems: brokenCount('minItems', (count) => (count === 0 ? null : { ...only('array'), maxItems: count - 1 })),
+  maxItems: brokenCount('maxItems', (count) => ({ ...only('array'), minItems: count + 1 })),
   uniqueItems: inexpressible('uniqueItems'),
   prefixItems: (schema, at) =>
     listOf(schema, 'prefixItems', at, 0).map((item, index) => {
@@ -140,8 +146,8 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
     namedOf(schema, 'properties', at).flatMap(([name, value]) =>
       value.schema === true ? [] : product([present(name)], () => [property(name, negation(value))]),
     ),
-  minProperties: counted('minProperties', (n) => (n === 0 ? null : { ...only('object'), maxProperties: n - 1 })),
-  maxProperties: counted('maxProperties', (n) => ({ ...only('object'), minProperties: n + 1 })),
+  minProperties: brokenCount('minProperties', (n) => (n === 0 ? null : { ...only('object'), maxProperties: n - 1 })),
+  maxProperties: brokenCount('maxProperties', (n) => ({ ...only('object'), minProperties: n + 1 })),
   patternProperties: inexpressible('patternProperties'),
   additionalProperties: inexpressible('additionalProperties'),
   propertyNames: inexpressible('propertyNames'),
@@ -156,37 +162,37 @@ function brokenDependents(schema: SchemaObject, key: string, at: Pointer, cases:
   const named = own(schema, key);
   if (!isObject(named)) throw mistake(inside(at, key), 'must be an object');
   return Object.entries(named).flatMap(([name, value]) => {
-    const place = inside(at, key, name);
+    const pointer = inside(at, key, name);
     const broken = (): readonly Case[] => {
-      if (key === 'dependentSchemas' || !Array.isArray(value)) return cases.of([negation(part(value, place))]);
-      return namesOf(value, place).map(absent);
+      if (key === 'dependentSchemas' || !Array.isArray(value)) return cases.of([negation(part(value, pointer))]);
+      return namesOf(value, pointer).map(absent);
     };
     return product([present(name)], broken);
   });
 }
 
 /** All values but these. */
-function others(values: readonly unknown[], at: Pointer): readonly Case[] {
+function allBut(values: readonly unknown[], at: Pointer): readonly Case[] {
   const types = new Set(values.map(typeOf));
-  const rest = TYPES.filter((type) => !types.has(type));
-  const found: Case[] = rest.length > 0 ? [only(...rest)] : [];
+  const otherTypes = TYPES.filter((type) => !types.has(type));
+  const otherCases: Case[] = otherTypes.length > 0 ? [only(...otherTypes)] : [];
   for (const type of ['number', 'string'] as const) {
     const unlisted = values.filter((value) => typeof value === type) as (number | string)[];
-    if (unlisted.length > 0) found.push({ ...only(type), unlisted });
+    if (unlisted.length > 0) otherCases.push({ ...only(type), unlisted });
   }
   const truths = [true, false].filter((truth) => !values.includes(truth));
-  if (types.has('boolean') && truths.length > 0) found.push({ ...only('boolean'), listed: truths });
+  if (types.has('boolean') && truths.length > 0) otherCases.push({ ...only('boolean'), listed: truths });
   for (const type of ['object', 'array'] as const) {
     const unlisted = values.flatMap((value, index) => (typeOf(value) === type ? [{ value, index }] : []));
     if (unlisted.length === 0) continue;
-    found.push(
+    otherCases.push(
       ...unlisted.reduce<readonly Case[]>(
-        (kept, { value, index }) => product(kept, () => otherThan(value, inside(at, index))),
+        (combined, { value, index }) => product(combined, () => otherThan(value, inside(at, index))),
         [only(type)],
       ),
     );
   }
-  return found;
+  return otherCases;
 }
 
 /** Objects or arrays that differ from the given one. */

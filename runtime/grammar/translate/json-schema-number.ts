@@ -32,23 +32,23 @@ const numbers = new Known<Expression>(MAX_KNOWN, (made) => (made.kind === 'langu
 /** Numbers of a case. @throws Inexpressible if an automaton for its multiples is too large */
 export function numberExpression(
   json: JsonRules,
-  { integers: whole, low, high, multiples = [], unlisted }: Case,
+  { integers: isInteger, low, high, multiples = [], unlisted }: Case,
 ): Expression {
-  const others = (unlisted ?? []).filter((value) => typeof value === 'number');
-  const plain = whole ? integers(low, high) : low || high ? decimals(low, high) : json.number;
-  if (multiples.length === 0 && others.length === 0) return plain;
-  const key = JSON.stringify({ whole, low, high, multiples, others });
+  const excludedNumbers = (unlisted ?? []).filter((value) => typeof value === 'number');
+  const unfiltered = isInteger ? integers(low, high) : low || high ? decimals(low, high) : json.number;
+  if (multiples.length === 0 && excludedNumbers.length === 0) return unfiltered;
+  const key = JSON.stringify({ whole: isInteger, low, high, multiples, others: excludedNumbers });
   const made = numbers.getOrMake(key, () => {
-    const bounded = automatonOf(whole ? integers(low, high) : decimals(low, high));
-    const places = whole ? 0 : Math.max(MIN_PLACES, ...multiples.map(({ of }) => placesOf(of)));
+    const bounded = automatonOf(isInteger ? integers(low, high) : decimals(low, high));
+    const places = isInteger ? 0 : Math.max(MIN_PLACES, ...multiples.map(({ of }) => placesOf(of)));
     const automaton = [
       automatonOf(shortNumbers(places)),
       ...multiples.map(({ of, kept }) => (kept ? multiplesOf(of) : complement(multiplesOf(of)))),
-      ...(others.length > 0 ? [complement(automatonOf(choice(others.map(spellings))))] : []),
+      ...(excludedNumbers.length > 0 ? [complement(automatonOf(choice(excludedNumbers.map(spellings))))] : []),
     ].reduce(intersection, bounded);
-    const own = new RuleSet(MANY, () => new Error('this set has no limit'));
-    const number = expressionOf(automaton, own);
-    return isNever(number) ? NEVER : { kind: 'language', language: languageOf(own.grammar(number).rules, false) };
+    const ownRules = new RuleSet(MANY, () => new Error('this set has no limit'));
+    const number = expressionOf(automaton, ownRules);
+    return isNever(number) ? NEVER : { kind: 'language', language: languageOf(ownRules.grammar(number).rules, false) };
   });
   if (made.kind === 'language') json.rules.reserve(made.language.size - 1);
   return made;
@@ -57,18 +57,18 @@ export function numberExpression(
 /** Numbers of at most 15 digits, `places` of them after the point. */
 function shortNumbers(places: number): Expression {
   if (places >= MAX_DIGITS) throw new Inexpressible('the multiples have too many places');
-  const digits = (most: number): Expression => repeat(oneOf(DIGITS), 1, most);
+  const digits = (maxCount: number): Expression => repeat(oneOf(DIGITS), 1, maxCount);
   const fraction = places === 0 ? EMPTY : optional(sequence([text('.'), digits(places)]));
   return sequence([optional(text('-')), digits(MAX_DIGITS - places), fraction]);
 }
 
 /** All texts of a number without an exponent. */
 function spellings(value: number): Expression {
-  const written = String(Object.is(value, -0) ? 0 : value);
-  if (written.includes('e')) throw new Inexpressible('a number with an exponent');
+  const decimalText = String(Object.is(value, -0) ? 0 : value);
+  if (decimalText.includes('e')) throw new Inexpressible('a number with an exponent');
   const zeros = repeat(text('0'), 0, Number.POSITIVE_INFINITY);
-  const spelled = written.includes('.')
-    ? sequence([text(written), zeros])
-    : sequence([text(written), optional(sequence([text('.'), zeros]))]);
+  const spelled = decimalText.includes('.')
+    ? sequence([text(decimalText), zeros])
+    : sequence([text(decimalText), optional(sequence([text('.'), zeros]))]);
   return value === 0 ? sequence([optional(text('-')), spelled]) : spelled;
 }

@@ -23,13 +23,13 @@ export class Inexpressible extends Error {
 }
 
 export function inside(pointer: Pointer, ...keys: readonly (string | number)[]): Pointer {
-  let place = pointer;
+  let extended = pointer;
   for (const key of keys) {
     const step = String(key);
     const isPlain = !step.includes('~') && !step.includes('/');
-    place += `/${isPlain ? step : step.replaceAll('~', '~0').replaceAll('/', '~1')}`;
+    extended += `/${isPlain ? step : step.replaceAll('~', '~0').replaceAll('/', '~1')}`;
   }
-  return place;
+  return extended;
 }
 
 export function part(schema: unknown, at: Pointer, ...keys: readonly (string | number)[]): Part {
@@ -75,12 +75,12 @@ export function own(object: SchemaObject, key: string): unknown {
 }
 
 /** The schemas of a keyword that holds a list of them. */
-export function listOf(schema: SchemaObject, key: string, at: Pointer, least = 1): readonly Part[] {
+export function listOf(schema: SchemaObject, key: string, at: Pointer, minLength = 1): readonly Part[] {
   const list = own(schema, key) ?? [];
-  if (!Array.isArray(list) || list.length < least) {
+  if (!Array.isArray(list) || list.length < minLength) {
     throw mistake(
       inside(at, key),
-      least > 0 ? 'must be an array with at least one schema' : 'must be an array of schemas',
+      minLength > 0 ? 'must be an array with at least one schema' : 'must be an array of schemas',
     );
   }
   return list.map((each, index) => part(each, at, key, index));
@@ -88,9 +88,9 @@ export function listOf(schema: SchemaObject, key: string, at: Pointer, least = 1
 
 /** The schemas of a keyword that holds them by name. */
 export function namedOf(schema: SchemaObject, key: string, at: Pointer): readonly (readonly [string, Part])[] {
-  const named = own(schema, key) ?? {};
-  if (!isObject(named)) throw mistake(inside(at, key), 'must be an object of schemas');
-  return Object.entries(named).map(([name, each]) => [name, part(each, at, key, name)]);
+  const schemasByName = own(schema, key) ?? {};
+  if (!isObject(schemasByName)) throw mistake(inside(at, key), 'must be an object of schemas');
+  return Object.entries(schemasByName).map(([name, each]) => [name, part(each, at, key, name)]);
 }
 
 /** The names of a keyword that holds a list of them. */

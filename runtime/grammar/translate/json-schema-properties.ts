@@ -36,35 +36,36 @@ export function objectExpression(translation: Translation, rules: Case, at: Poin
   if (objects.length === 0 && names.length === 0 && !required && least === 0 && most === MANY) return json.object;
   const isOpen = objects.some(({ additional }) => additional) || !objects.some(({ declares }) => declares);
   const properties = declared(translation, rules, isOpen);
-  const other = others(translation, rules, isOpen, at);
+  const otherProperty = undeclaredProperty(translation, rules, isOpen, at);
   // Names of undeclared properties may repeat, so only the first surely counts.
-  if (!isNever(other) && least > 1) translation.leaveOpen('minProperties', at);
-  const known = new Map<string, Expression>();
+  if (!isNever(otherProperty) && least > 1) translation.leaveOpen('minProperties', at);
+  const membersByKey = new Map<string, Expression>();
   return json.within('{', '}', from(0, 0));
 
-  /** Properties from 'index' on, after 'written' properties. Counts only as far as the limits need. */
-  function from(index: number, written: number): Expression {
-    const count = Math.min(written, most === MANY ? Math.max(least, 1) : written);
+  /** Properties from 'index' on, after 'writtenCount' properties. Counts only as far as the limits need. */
+  function from(index: number, writtenCount: number): Expression {
+    const count = Math.min(writtenCount, most === MANY ? Math.max(least, 1) : writtenCount);
     const key = `${index} ${count}`;
-    const made = known.get(key) ?? json.rules.add('members', members(index, count));
-    known.set(key, made);
+    const made = membersByKey.get(key) ?? json.rules.add('members', members(index, count));
+    membersByKey.set(key, made);
     return made;
   }
 
-  function members(index: number, written: number): Expression {
+  function members(index: number, writtenCount: number): Expression {
     const property = properties[index];
-    if (!property) return additional(written);
-    const pair = written === 0 ? property.pair : json.next(property.pair);
-    const here = written < most && !isNever(pair) ? sequence([pair, from(index + 1, written + 1)]) : NEVER;
-    return property.required ? here : choice([here, from(index + 1, written)]);
+    if (!property) return additional(writtenCount);
+    const pair = writtenCount === 0 ? property.pair : json.withComma(property.pair);
+    const withProperty =
+      writtenCount < most && !isNever(pair) ? sequence([pair, from(index + 1, writtenCount + 1)]) : NEVER;
+    return property.required ? withProperty : choice([withProperty, from(index + 1, writtenCount)]);
   }
 
-  function additional(written: number): Expression {
-    const low = Math.max(0, least - written);
-    const high = most - written;
-    if (high <= 0 || isNever(other)) return low > 0 ? NEVER : EMPTY;
-    if (written > 0) return repeat(json.next(other), low, high);
-    const all = sequence([other, repeat(json.next(other), Math.max(0, low - 1), high - 1)]);
+  function additional(writtenCount: number): Expression {
+    const low = Math.max(0, least - writtenCount);
+    const high = most - writtenCount;
+    if (high <= 0 || isNever(otherProperty)) return low > 0 ? NEVER : EMPTY;
+    if (writtenCount > 0) return repeat(json.withComma(otherProperty), low, high);
+    const all = sequence([otherProperty, repeat(json.withComma(otherProperty), Math.max(0, low - 1), high - 1)]);
     return low === 0 ? optional(all) : all;
   }
 }
@@ -80,8 +81,8 @@ function declared(translation: Translation, rules: Case, isOpen: boolean): Prope
   const { names = [], required } = rules;
   return namesOf(rules, isOpen).map((name) => {
     const parts = partsOf(rules, name);
-    const allowed = names.length === 0 || fits(name, names, cases);
-    const value = allowed ? translation.translate(parts) : NEVER;
+    const isAllowed = names.length === 0 || fits(name, names, cases);
+    const value = isAllowed ? translation.translate(parts) : NEVER;
     const isRequired = required?.has(name) ?? false;
     if (isNever(value)) return { pair: NEVER, required: isRequired };
     return { pair: json.rules.add('pair', json.pair(literal(name), value)), required: isRequired };
@@ -89,20 +90,21 @@ function declared(translation: Translation, rules: Case, isOpen: boolean): Prope
 }
 
 /** An undeclared property; `NEVER` where none is allowed. */
-function others(translation: Translation, rules: Case, isOpen: boolean, at: Pointer): Expression {
+function undeclaredProperty(translation: Translation, rules: Case, isOpen: boolean, at: Pointer): Expression {
   const { json } = translation;
   const { objects = [], names = [] } = rules;
   const patterns = [...new Set(objects.flatMap((rule) => rule.patterns.map(([pattern]) => pattern)))];
   if (!isOpen && patterns.length === 0) return NEVER;
-  const known = namesOf(rules, true);
+  const declaredNames = namesOf(rules, true);
   if (patterns.length === 0 && names.length === 0) {
     const value = translation.translate(objects.flatMap(({ additional }) => additional ?? []));
     if (isNever(value)) return NEVER;
-    const key = known.length === 0 ? json.string : json.rules.add('key', sequence([text('"'), except(known)]));
+    const key =
+      declaredNames.length === 0 ? json.string : json.rules.add('key', sequence([text('"'), except(declaredNames)]));
     return json.rules.add('other', json.pair(key, value));
   }
   try {
-    return json.rules.add('other', patterned(translation, rules, patterns, known, isOpen));
+    return json.rules.add('other', patterned(translation, rules, patterns, declaredNames, isOpen));
   } catch (error) {
     if (!(error instanceof Inexpressible)) throw error;
     translation.leaveOpen(patterns.length > 0 ? 'patternProperties' : 'propertyNames', at);
@@ -115,7 +117,7 @@ function patterned(
   translation: Translation,
   rules: Case,
   patterns: readonly string[],
-  known: readonly string[],
+  declaredNames: readonly string[],
   isOpen: boolean,
 ): Expression {
   const { json, cases } = translation;
@@ -129,22 +131,27 @@ function patterned(
       return listed ? automatonOf(choice(listed.map(text))) : language(each);
     });
   });
-  const unknown = known.length === 0 ? undefined : complement(automatonOf(choice(known.map(text))));
+  const undeclaredNames =
+    declaredNames.length === 0 ? undefined : complement(automatonOf(choice(declaredNames.map(text))));
   const options: Expression[] = [];
-  for (let chosen = 0; chosen < 2 ** patterns.length; chosen += 1) {
-    const matched = patterns.filter((_, index) => (chosen >> index) & 1);
+  for (let patternSet = 0; patternSet < 2 ** patterns.length; patternSet += 1) {
+    const matched = patterns.filter((_, index) => (patternSet >> index) & 1);
     if (matched.length === 0 && !isOpen) continue;
     const parts = objects.flatMap((rule): readonly Part[] => {
-      const own = rule.patterns.filter(([pattern]) => matched.includes(pattern)).map(([, value]) => value);
-      return own.length > 0 ? own : rule.additional ? [rule.additional] : [];
+      const matchedParts = rule.patterns.filter(([pattern]) => matched.includes(pattern)).map(([, value]) => value);
+      return matchedParts.length > 0 ? matchedParts : rule.additional ? [rule.additional] : [];
     });
     const value = translation.translate(parts);
     if (isNever(value)) continue;
-    const rest = language({ patterns: patterns.map((pattern) => ({ pattern, kept: matched.includes(pattern) })) });
-    let keys = [unknown ? intersection(unknown, rest) : rest];
+    const matchingNames = language({
+      patterns: patterns.map((pattern) => ({ pattern, kept: matched.includes(pattern) })),
+    });
+    let keys = [undeclaredNames ? intersection(undeclaredNames, matchingNames) : matchingNames];
     for (const each of fitting) keys = keys.flatMap((key) => each.map((other) => intersection(key, other)));
-    const kept = keys.filter((each) => !isEmpty(each));
-    const key = stringFrom((own) => choice(kept.map((each) => expressionOf(each, own, (set) => escaped(oneOf(set))))));
+    const possibleKeys = keys.filter((each) => !isEmpty(each));
+    const key = stringFrom((own) =>
+      choice(possibleKeys.map((each) => expressionOf(each, own, (set) => escaped(oneOf(set))))),
+    );
     if (key.kind === 'language') json.rules.reserve(key.language.size - 1);
     if (!isNever(key)) options.push(json.pair(key, value));
   }

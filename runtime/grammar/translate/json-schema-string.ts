@@ -34,40 +34,40 @@ const strings = new Known<Expression>(MAX_KNOWN, (made) => (made.kind === 'langu
 export function stringExpression(json: JsonRules, rules: TextRules, at: Pointer): Expression {
   const { minLength = 0, maxLength = MANY, patterns = [], formats = [], unlisted = [] } = rules;
   for (const format of formats) refuseUnknown(format, at);
-  const others = unlisted.filter((value) => typeof value === 'string');
+  const excludedTexts = unlisted.filter((value) => typeof value === 'string');
   if (minLength > maxLength) return NEVER;
   const isMeasured = minLength > 0 || maxLength < MANY;
-  const rulesTold = patterns.length + formats.length + (isMeasured ? 1 : 0) + (others.length > 0 ? 1 : 0);
-  if (rulesTold === 0) return json.string;
-  if (rulesTold === 1 && isMeasured) return json.stringOf(minLength, maxLength);
-  const key = JSON.stringify([minLength, maxLength, patterns, formats, others]);
+  const ruleCount = patterns.length + formats.length + (isMeasured ? 1 : 0) + (excludedTexts.length > 0 ? 1 : 0);
+  if (ruleCount === 0) return json.string;
+  if (ruleCount === 1 && isMeasured) return json.stringOf(minLength, maxLength);
+  const key = JSON.stringify([minLength, maxLength, patterns, formats, excludedTexts]);
   const made = strings.getOrMake(key, () => {
-    if (rulesTold > 1 && isMeasured) return measured(language({ patterns, formats, unlisted }), minLength, maxLength);
-    return stringFrom((own) => contentOf(rules, own, rulesTold === 1));
+    if (ruleCount > 1 && isMeasured) return measured(language({ patterns, formats, unlisted }), minLength, maxLength);
+    return stringFrom((own) => contentOf(rules, own, ruleCount === 1));
   });
   if (made.kind === 'language') json.rules.reserve(made.language.size - 1);
   return made;
 }
 
 /** The string whose text between the quotes `make` gives. */
-export function stringFrom(make: (own: RuleSet) => Expression): Expression {
-  const own = new RuleSet(MANY, () => new Error('this set has no limit'));
-  const content = make(own);
-  return isNever(content) ? NEVER : { kind: 'language', language: languageOf(own.grammar(quoted(content)).rules) };
+export function stringFrom(make: (ownRules: RuleSet) => Expression): Expression {
+  const ownRules = new RuleSet(MANY, () => new Error('this set has no limit'));
+  const content = make(ownRules);
+  return isNever(content) ? NEVER : { kind: 'language', language: languageOf(ownRules.grammar(quoted(content)).rules) };
 }
 
 /** @param isAlone true if there is only one rule */
-function contentOf(rules: TextRules, own: RuleSet, isAlone: boolean): Expression {
+function contentOf(rules: TextRules, ownRules: RuleSet, isAlone: boolean): Expression {
   const [pattern] = rules.patterns ?? [];
   const [format] = rules.formats ?? [];
   if (isAlone && pattern?.kept) return escaped(regexSearch(pattern.pattern));
   if (isAlone && format !== undefined) return escaped(regex(FORMATS.get(format) ?? ''));
-  return expressionOf(language(rules), own, written);
+  return expressionOf(language(rules), ownRules, escapedClass);
 }
 
 /** The texts of an automaton that have `min` to `max` characters. @throws Inexpressible if there are too many */
 function measured(automaton: Automaton, min: number, max: number): Expression {
-  const counted = countedRules(automaton, min, max, written);
+  const counted = countedRules(automaton, min, max, escapedClass);
   if (!counted) return NEVER;
   const { first, get, states } = counted;
   const root = sequence([text('"'), first, text('"')]);
@@ -78,7 +78,7 @@ function measured(automaton: Automaton, min: number, max: number): Expression {
   };
 }
 
-function written(set: Characters): Expression {
+function escapedClass(set: Characters): Expression {
   return escaped(oneOf(set));
 }
 
@@ -95,7 +95,7 @@ function madeLanguage({
   formats = [],
   unlisted = [],
 }: TextRules): Automaton {
-  const others = unlisted.filter((value) => typeof value === 'string');
+  const excludedTexts = unlisted.filter((value) => typeof value === 'string');
   const all = [
     ...formats.map(automatonOfFormat),
     ...patterns.map(({ pattern, kept }) => {
@@ -103,7 +103,7 @@ function madeLanguage({
       return kept ? automaton : complement(automaton);
     }),
     ...(minLength > 0 || maxLength < MANY ? [lengths(minLength, maxLength)] : []),
-    ...(others.length > 0 ? [complement(automatonOf(choice(others.map(text))))] : []),
+    ...(excludedTexts.length > 0 ? [complement(automatonOf(choice(excludedTexts.map(text))))] : []),
   ];
   return all.reduce(intersection, lengths(0, MANY));
 }
@@ -136,10 +136,10 @@ function automatonOfFormat(format: string): Automaton {
   return automatonOfRegex(pattern, true);
 }
 
-function automatonOfRegex(pattern: string, whole: boolean): Automaton {
-  return patternAutomata.getOrMake(`${whole} ${pattern}`, () => {
+function automatonOfRegex(pattern: string, isWhole: boolean): Automaton {
+  return patternAutomata.getOrMake(`${isWhole} ${pattern}`, () => {
     parseRegex(pattern);
-    return automatonOf(whole ? regex(pattern) : regexSearch(pattern));
+    return automatonOf(isWhole ? regex(pattern) : regexSearch(pattern));
   });
 }
 

@@ -40,8 +40,8 @@ function fitsArray(value: readonly unknown[], rules: Case, cases: Cases): boolea
     value.slice(index + 1).some((other) => isDeepStrictEqual(item, other));
   if (unique && value.some(isTwice)) return false;
   for (const { prefix, items } of lists) {
-    const each = (index: number): readonly Part[] => [prefix[index] ?? items ?? []].flat();
-    if (!value.every((item, index) => fits(item, each(index), cases))) return false;
+    const partsAt = (index: number): readonly Part[] => [prefix[index] ?? items ?? []].flat();
+    if (!value.every((item, index) => fits(item, partsAt(index), cases))) return false;
   }
   return contains.every(({ item, from, min, max }) => {
     const found = value.slice(from).filter((each) => fits(each, [item], cases)).length;
@@ -62,8 +62,8 @@ export function partsOf({ objects = [] }: Case, name: string): readonly Part[] {
   return objects.flatMap(({ properties, patterns, additional }) => {
     const declared = properties.get(name);
     const matched = patterns.filter(([pattern]) => fitsText(name, { patterns: [{ pattern, kept: true }] }));
-    const found = [...(declared ? [declared] : []), ...matched.map(([, value]) => value)];
-    return found.length > 0 ? found : additional ? [additional] : [];
+    const declaredParts = [...(declared ? [declared] : []), ...matched.map(([, value]) => value)];
+    return declaredParts.length > 0 ? declaredParts : additional ? [additional] : [];
   });
 }
 

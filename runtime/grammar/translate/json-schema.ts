@@ -67,10 +67,11 @@ function isCompact(root: unknown): boolean {
   if (options === undefined) return false;
   const at = `#/${GUIDANCE}`;
   if (!isObject(options)) throw mistake(at, 'it must be an object');
-  const { whitespace_flexible: flexible = true, ...others } = options;
+  const { whitespace_flexible: flexible = true, ...otherOptions } = options;
   if (typeof flexible !== 'boolean') throw mistake(at, 'whitespace_flexible must be true or false');
-  const [other] = Object.keys(others);
-  if (other !== undefined) throw mistake(at, `"${shortened(other)}" is not supported; whitespace_flexible is`);
+  const [unknownOption] = Object.keys(otherOptions);
+  if (unknownOption !== undefined)
+    throw mistake(at, `"${shortened(unknownOption)}" is not supported; whitespace_flexible is`);
   return !flexible;
 }
 
@@ -100,7 +101,7 @@ class SchemaTranslator implements Translation {
   readonly open: OpenKeyword[] = [];
   readonly #rules: RuleSet;
   /** Translated parts, by their places. */
-  readonly #known = new Map<string, Expression>();
+  readonly #expressions = new Map<string, Expression>();
   #depth = 0;
 
   constructor(rules: RuleSet, root: unknown, compact: boolean) {
@@ -114,23 +115,23 @@ class SchemaTranslator implements Translation {
   }
 
   translate(parts: readonly Part[], strict = false): Expression {
-    const kept = distinct(parts).filter(({ schema, negated = false }) => schema !== !negated);
-    const [first, ...more] = kept;
+    const distinctParts = distinct(parts).filter(({ schema, negated = false }) => schema !== !negated);
+    const [first, ...furtherParts] = distinctParts;
     if (!first) return this.json.value;
-    const key = JSON.stringify(kept.map(keyOf).sort());
-    const known = this.#known.get(key);
+    const key = JSON.stringify(distinctParts.map(keyOf).sort());
+    const known = this.#expressions.get(key);
     if (known) return known;
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH)
       throw tooLarge(`JSON schema, ${shortened(first.at)}: nested more than ${MAX_DEPTH} deep; use $ref`);
     try {
-      if (more.length === 0 && !first.negated) return this.#single(first, key);
+      if (furtherParts.length === 0 && !first.negated) return this.#single(first, key);
       // Schemas that must hold at the same time may be recursive: then they lead back to this rule.
       const name = this.#rules.unused('all');
-      this.#known.set(key, { kind: 'rule', name });
-      return this.#rules.define(name, this.#together(kept, strict));
+      this.#expressions.set(key, { kind: 'rule', name });
+      return this.#rules.define(name, this.#together(distinctParts, strict));
     } catch (error) {
-      this.#known.delete(key);
+      this.#expressions.delete(key);
       throw error;
     } finally {
       this.#depth -= 1;
@@ -141,38 +142,38 @@ class SchemaTranslator implements Translation {
     if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
     if (!isObject(schema)) return schema ? this.json.value : NEVER;
     const keywords = assertions(schema);
-    const [keyword, ...more] = keywords;
+    const [keyword, ...otherKeywords] = keywords;
     if (keywords.every((each) => LEAF_KEYWORDS.has(each))) return this.#leaf(schema, at, keywords);
-    let made: Expression;
-    if (more.length === 0 && keyword === '$ref') made = this.#reference(this.cases.resolve(schema, at));
-    else if (more.length === 0 && keyword === 'anyOf') {
-      made = choice(listOf(schema, keyword, at).map((option) => this.translate([option])));
-    } else made = this.#together([{ schema, at }], false);
-    this.#known.set(key, made);
-    return made;
+    let expression: Expression;
+    if (otherKeywords.length === 0 && keyword === '$ref') expression = this.#reference(this.cases.resolve(schema, at));
+    else if (otherKeywords.length === 0 && keyword === 'anyOf') {
+      expression = choice(listOf(schema, keyword, at).map((option) => this.translate([option])));
+    } else expression = this.#together([{ schema, at }], false);
+    this.#expressions.set(key, expression);
+    return expression;
   }
 
   /** Translates a schema without others in it. Schemas of equal text share an expression that has no rules of its own and leaves nothing open. */
   #leaf(schema: SchemaObject, at: Pointer, keywords: readonly string[]): Expression {
-    const written = JSON.stringify(keywords.map((keyword) => [keyword, schema[keyword]]));
-    const known = leaves.get(written);
-    if (known) {
-      this.#rules.reserve(known.rules);
-      return known.expression;
+    const text = JSON.stringify(keywords.map((keyword) => [keyword, schema[keyword]]));
+    const leaf = leaves.get(text);
+    if (leaf) {
+      this.#rules.reserve(leaf.rules);
+      return leaf.expression;
     }
     const [names, reserved, open] = [this.#rules.size, this.#rules.reserved, this.open.length];
     const expression = this.#together([{ schema, at }], false);
     if (this.#rules.size === names && this.open.length === open) {
-      leaves.set(written, { expression, rules: this.#rules.reserved - reserved });
+      leaves.set(text, { expression, rules: this.#rules.reserved - reserved });
     }
     return expression;
   }
 
   #reference(target: Part): Expression {
     const name = `ref.${target.at}`;
-    const known = this.#known.get(name);
+    const known = this.#expressions.get(name);
     if (known) return known;
-    this.#known.set(name, { kind: 'rule', name });
+    this.#expressions.set(name, { kind: 'rule', name });
     return this.#rules.define(name, this.translate([target]));
   }
 
@@ -183,9 +184,9 @@ class SchemaTranslator implements Translation {
       cases = this.cases.of(parts);
     } catch (error) {
       if (!(error instanceof Inexpressible) || strict) throw error;
-      const held = parts.filter(({ negated }) => !negated);
-      this.leaveOpen(held.length < parts.length ? 'not' : 'allOf', at);
-      return this.translate(held.length < parts.length ? held : []);
+      const positiveParts = parts.filter(({ negated }) => !negated);
+      this.leaveOpen(positiveParts.length < parts.length ? 'not' : 'allOf', at);
+      return this.translate(positiveParts.length < parts.length ? positiveParts : []);
     }
     return choice(cases.map((rules) => this.#case(rules, at)));
   }

@@ -86,8 +86,8 @@ export class JsonRules {
   }
 
   /** `inner`, with a comma and space before it. */
-  next(inner: Expression): Expression {
-    return next(inner);
+  withComma(inner: Expression): Expression {
+    return withComma(inner);
   }
 
   /** An expression between brackets, with space after the opening one. */
@@ -102,8 +102,8 @@ export const NULL = text('null');
 /** @param isBegun true for the rest of a string */
 function stringOf(min: number, max: number, isBegun = false): Expression {
   return strings.getOrMake(`${min} ${max} ${isBegun}`, () => {
-    const rest = sequence([repeat(JSON_CHARACTER, min, max), QUOTE]);
-    const root = isBegun ? rest : sequence([QUOTE, rest]);
+    const restOfString = sequence([repeat(JSON_CHARACTER, min, max), QUOTE]);
+    const root = isBegun ? restOfString : sequence([QUOTE, restOfString]);
     return { kind: 'language', language: { ...languageOf(new Map([['root', root]])), lengths: { min, max, isBegun } } };
   });
 }
@@ -117,7 +117,7 @@ function pair(key: Expression, value: Expression): Expression {
   return sequence([key, text(':'), SPACE, value, SPACE]);
 }
 
-function next(inner: Expression): Expression {
+function withComma(inner: Expression): Expression {
   return sequence([text(','), SPACE, inner]);
 }
 
@@ -127,7 +127,7 @@ function within(open: string, close: string, inner: Expression): Expression {
 
 /** Any number of `inner`s, which end with their space. */
 function bracketed(open: string, close: string, inner: Expression): Expression {
-  return within(open, close, optional(sequence([inner, repeat(next(inner), 0, MANY)])));
+  return within(open, close, optional(sequence([inner, repeat(withComma(inner), 0, MANY)])));
 }
 
 function stringCharacter(): Expression {

@@ -17,9 +17,9 @@ export function prune(grammar: Grammar): Grammar {
   for (let name = pending.pop(); name !== undefined; name = pending.pop()) {
     const definition = grammar.rules.get(name);
     if (rules.has(name) || definition === undefined) continue;
-    const kept = isWhole(definition, productive) ? definition : keep(definition, productive);
-    rules.set(name, kept);
-    for (const used of references(kept)) pending.push(used);
+    const pruned = isWhole(definition, productive) ? definition : keep(definition, productive);
+    rules.set(name, pruned);
+    for (const used of references(pruned)) pending.push(used);
   }
   const root = rules.get(grammar.root);
   if (root === undefined || isNever(root)) {
@@ -35,15 +35,15 @@ export function rulesWhere(
 ): ReadonlySet<string> {
   const found = new Set<string>();
   for (let pass = 0; pass < MAX_PASSES; pass += 1) {
-    const before = found.size;
+    const sizeBefore = found.size;
     for (const [name, definition] of rules) if (!found.has(name) && holds(definition, found)) found.add(name);
-    if (found.size === rules.size || found.size === before) return found;
+    if (found.size === rules.size || found.size === sizeBefore) return found;
   }
   const users = new Map<string, string[]>();
   for (const [name, definition] of rules) {
     for (const used of references(definition)) {
-      const known = users.get(used);
-      if (known) known.push(name);
+      const userNames = users.get(used);
+      if (userNames) userNames.push(name);
       else users.set(used, [name]);
     }
   }

@@ -47,14 +47,14 @@ export function automatonOf(expression: Expression): Automaton {
   connect(parts, expression, 0, 1);
   return minimal(
     explored<readonly number[]>(
-      closed(parts, [0]),
+      closureOf(parts, [0]),
       (states) => states.join(),
       (states) => states.includes(1),
       (states) =>
         pieces(states.flatMap((state) => parts.moves[state] ?? [])).map(({ from, to, targets }) => ({
           from,
           to,
-          target: closed(parts, targets),
+          target: closureOf(parts, targets),
         })),
     ),
   );
@@ -74,29 +74,30 @@ export function intersection(a: Automaton, b: Automaton): Automaton {
 
 /** The automaton of the texts that the given one does not accept. */
 export function complement({ accepts, moves }: Automaton): Automaton {
-  const other = accepts.length;
+  const sinkState = accepts.length;
   const all = moves.map((each): Move[] => [
     ...each,
     ...otherCharacters(characters(...each.map(({ from, to }) => [from, to] as const))).map(([from, to]) => ({
       from,
       to,
-      target: other,
+      target: sinkState,
     })),
   ]);
-  const stay = ANY.map(([from, to]) => ({ from, to, target: other }));
+  const stay = ANY.map(([from, to]) => ({ from, to, target: sinkState }));
   return trimmed({ accepts: [...accepts.map((accepted) => !accepted), true], moves: [...all.map(sorted), stay] });
 }
 
 /** The automaton of the texts of `min` to `max` characters. */
 export function lengths(min: number, max: number): Automaton {
-  const last = max === Number.POSITIVE_INFINITY ? min : max;
-  if (last > MAX_STATES) throw new Inexpressible('the lengths are too large');
-  const states = Array.from({ length: last + 1 }, (_, length) => length);
-  const next = (length: number): number | null => (length < last ? length + 1 : last === max ? null : length);
+  const lastLength = max === Number.POSITIVE_INFINITY ? min : max;
+  if (lastLength > MAX_STATES) throw new Inexpressible('the lengths are too large');
+  const states = Array.from({ length: lastLength + 1 }, (_, length) => length);
+  const nextLength = (length: number): number | null =>
+    length < lastLength ? length + 1 : lastLength === max ? null : length;
   return {
     accepts: states.map((length) => length >= min),
     moves: states.map((length) => {
-      const target = next(length);
+      const target = nextLength(length);
       return target === null ? [] : ANY.map(([from, to]) => ({ from, to, target }));
     }),
   };
@@ -141,18 +142,18 @@ export function matches({ accepts, moves }: Automaton, text: string): boolean {
   return accepts[state] === true;
 }
 
-/** An expression for an automaton's texts, with a rule for each state. @param written makes the expression of a set of characters */
+/** An expression for an automaton's texts, with a rule for each state. @param setExpression makes the expression of a set of characters */
 export function expressionOf(
   { accepts, moves }: Automaton,
   rules: RuleSet,
-  written: (set: Characters) => Expression = oneOf,
+  setExpression: (set: Characters) => Expression = oneOf,
 ): Expression {
   if (!accepts.includes(true)) return NEVER;
   const prefix = rules.unused('state');
   const reference = (state: number): Expression => ({ kind: 'rule', name: `${prefix}.${state}` });
-  for (const [state, own] of moves.entries()) {
-    const options = [...Map.groupBy(own, ({ target }) => target)].map(([target, group]) => {
-      const set = written(characters(...group.map(({ from, to }) => [from, to] as const)));
+  for (const [state, stateMoves] of moves.entries()) {
+    const options = [...Map.groupBy(stateMoves, ({ target }) => target)].map(([target, group]) => {
+      const set = setExpression(characters(...group.map(({ from, to }) => [from, to] as const)));
       const isLast = accepts[target] === true && moves[target]?.length === 0;
       return isLast ? set : sequence([set, reference(target)]);
     });
@@ -229,17 +230,17 @@ function connect(parts: Nondeterministic, expression: Expression, from: number, 
 }
 
 /** The states reachable without a character, sorted. */
-function closed({ empty }: Nondeterministic, states: readonly number[]): readonly number[] {
-  const found = new Set(states);
+function closureOf({ empty }: Nondeterministic, states: readonly number[]): readonly number[] {
+  const reached = new Set(states);
   const pending = [...states];
   for (let state = pending.pop(); state !== undefined; state = pending.pop()) {
     for (const target of empty[state] ?? []) {
-      if (found.has(target)) continue;
-      found.add(target);
+      if (reached.has(target)) continue;
+      reached.add(target);
       pending.push(target);
     }
   }
-  return [...found].sort((a, b) => a - b);
+  return [...reached].sort((a, b) => a - b);
 }
 
 /** Splits the moves into disjoint ranges. All characters of a range lead to the same states. */
@@ -262,14 +263,14 @@ function pieces(moves: readonly { readonly set: Characters; readonly target: num
 }
 
 function common(mine: readonly Move[], theirs: readonly Move[]) {
-  const found: { from: number; to: number; target: readonly [number, number] }[] = [];
+  const commonMoves: { from: number; to: number; target: readonly [number, number] }[] = [];
   for (const a of mine) {
     for (const b of theirs) {
       const [from, to] = [Math.max(a.from, b.from), Math.min(a.to, b.to)];
-      if (from <= to) found.push({ from, to, target: [a.target, b.target] });
+      if (from <= to) commonMoves.push({ from, to, target: [a.target, b.target] });
     }
   }
-  return found;
+  return commonMoves;
 }
 
 /** The automaton of all states reachable from `start`. */
@@ -279,20 +280,20 @@ function explored<S>(
   accepts: (state: S) => boolean,
   movesOf: (state: S) => readonly { readonly from: number; readonly to: number; readonly target: S }[],
 ): Automaton {
-  const known = new Map([[keyOf(start), 0]]);
+  const indexByKey = new Map([[keyOf(start), 0]]);
   const states = [start];
   const moves: Move[][] = [];
   let work = 0;
   for (let at = 0; at < states.length; at += 1) {
-    const own = movesOf(states[at] as S).map(({ from, to, target }): Move => {
+    const stateMoves = movesOf(states[at] as S).map(({ from, to, target }): Move => {
       const key = keyOf(target);
-      const index = known.get(key) ?? states.push(target) - 1;
-      known.set(key, index);
+      const index = indexByKey.get(key) ?? states.push(target) - 1;
+      indexByKey.set(key, index);
       return { from, to, target: index };
     });
-    work += own.length + 1;
+    work += stateMoves.length + 1;
     if (states.length > MAX_STATES || work > MAX_WORK) throw new Inexpressible('its automaton is too large');
-    moves.push(sorted(own));
+    moves.push(sorted(stateMoves));
   }
   return { accepts: states.map(accepts), moves };
 }
@@ -324,28 +325,28 @@ function trimmed({ accepts, moves }: Automaton): Automaton {
 /** Removes the states that lead to no accepted text, and merges equal states (Moore's partition refinement). */
 function minimal({ accepts, moves }: Automaton): Automaton {
   const live = liveStates({ accepts, moves });
-  const kept = moves.map((own) => own.filter(({ target }) => live.has(target)));
+  const liveMoves = moves.map((own) => own.filter(({ target }) => live.has(target)));
   let groups: readonly number[] = accepts.map((accepted, state) => (live.has(state) ? (accepted ? 1 : 2) : 0));
   for (let count = 0; ; ) {
-    const known = new Map<string, number>();
+    const groupByKey = new Map<string, number>();
     const refined = groups.map((group, state) => {
-      const signature = sorted((kept[state] ?? []).map((move) => ({ ...move, target: groups[move.target] ?? 0 })))
+      const signature = sorted((liveMoves[state] ?? []).map((move) => ({ ...move, target: groups[move.target] ?? 0 })))
         .map(({ from, to, target }) => `${from}-${to}-${target}`)
         .join();
       const key = `${group} ${signature}`;
-      const index = known.get(key) ?? known.size;
-      known.set(key, index);
+      const index = groupByKey.get(key) ?? groupByKey.size;
+      groupByKey.set(key, index);
       return index;
     });
     groups = refined;
-    if (known.size === count) break;
-    count = known.size;
+    if (groupByKey.size === count) break;
+    count = groupByKey.size;
   }
   return explored<number>(
     0,
     (state) => String(groups[state]),
     (state) => accepts[state] === true,
-    (state) => kept[state] ?? [],
+    (state) => liveMoves[state] ?? [],
   );
 }
 

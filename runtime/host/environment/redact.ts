@@ -1,10 +1,10 @@
 import { randomBytes, randomInt } from 'node:crypto';
 
 /**
- * Removes secrets from a text: each value becomes `[NAME]`. With `cut`, the text was cut at its end, so the beginning of a value there is
+ * Removes secrets from a text: each value becomes `[NAME]`. With `isCut`, the text was cut at its end, so the beginning of a value there is
  * removed, too.
  */
-export type Redact = (text: string, cut?: boolean) => string;
+export type Redact = (text: string, isCut?: boolean) => string;
 
 /** The {@link Redact} of an inferlet without secrets. */
 export const redactNothing: Redact = (text) => text;
@@ -51,15 +51,15 @@ export class Redactor {
     this.#sorted = null;
   }
 
-  readonly redact: Redact = (text, cut = false) => {
+  readonly redact: Redact = (text, isCut = false) => {
     if (this.#pieces.size === 0) return text;
     const { squeezed, places } = squeeze(text);
     const found = new FoundPieces(squeezed.length);
     // Long pieces first: a place where one begins need not be compared with shorter ones.
     const byLength = [...this.#pieces].sort(([a], [b]) => b - a);
     for (const [length, pieces] of byLength) findAll(squeezed, length, pieces, found);
-    if (cut) this.#findBeginning(squeezed, found);
-    return found.any ? replaced(text, places, found) : text;
+    if (isCut) this.#findBeginning(squeezed, found);
+    return found.any ? replaceFound(text, places, found) : text;
   };
 
   #addForm(name: string, form: string): void {
@@ -75,9 +75,9 @@ export class Redactor {
     const pieces = this.#pieces.get(length) ?? new Map<number, Piece[]>();
     this.#pieces.set(length, pieces);
     const hash = hashOf(piece.text);
-    const alike = pieces.get(hash);
-    if (!alike) pieces.set(hash, [piece]);
-    else if (!alike.some(({ text }) => text === piece.text)) alike.push(piece);
+    const sameHash = pieces.get(hash);
+    if (!sameHash) pieces.set(hash, [piece]);
+    else if (!sameHash.some(({ text }) => text === piece.text)) sameHash.push(piece);
   }
 
   /** Finds the longest beginning of a piece with which the text ends. */
@@ -139,12 +139,12 @@ function findAll(
   for (let i = 1; i < length; i++) highest = Math.imul(highest, BASE);
   let hash = hashOf(text.slice(0, length));
   for (let from = 0; ; from++) {
-    const alike = found.endAt(from) < from + length ? pieces.get(hash) : undefined;
-    const piece = alike?.find((each) => text.startsWith(each.text, from));
+    const sameHash = found.endAt(from) < from + length ? pieces.get(hash) : undefined;
+    const piece = sameHash?.find((each) => text.startsWith(each.text, from));
     if (piece) found.add(piece, from, from + length);
     if (from + length >= text.length) return;
-    const rest = (hash - Math.imul(wordAt(text, from), highest)) | 0;
-    hash = (Math.imul(rest, BASE) + wordAt(text, from + length)) | 0;
+    const hashWithoutFirst = (hash - Math.imul(wordAt(text, from), highest)) | 0;
+    hash = (Math.imul(hashWithoutFirst, BASE) + wordAt(text, from + length)) | 0;
   }
 }
 
@@ -174,10 +174,10 @@ const inAddresses = (text: string): string[] => [
  */
 function inBase64(text: string): string[] {
   const bytes = Buffer.from(text, 'utf8');
-  return [0, 1, 2].flatMap((before) => {
-    const encoded = Buffer.concat([Buffer.alloc(before), bytes]).toString('base64');
-    const own = encoded.slice(Math.ceil((before * 8) / 6), Math.floor(((before + bytes.length) * 8) / 6));
-    return [own, own.replaceAll('+', '-').replaceAll('/', '_')];
+  return [0, 1, 2].flatMap((padding) => {
+    const encoded = Buffer.concat([Buffer.alloc(padding), bytes]).toString('base64');
+    const ownCharacters = encoded.slice(Math.ceil((padding * 8) / 6), Math.floor(((padding + bytes.length) * 8) / 6));
+    return [ownCharacters, ownCharacters.replaceAll('+', '-').replaceAll('/', '_')];
   });
 }
 
@@ -227,7 +227,7 @@ class FoundPieces {
 }
 
 /** Replaces the found ranges; overlapping ranges, and the pieces of one value, become one, named after the first. */
-function replaced(text: string, places: Uint32Array, found: FoundPieces): string {
+function replaceFound(text: string, places: Uint32Array, found: FoundPieces): string {
   const parts: string[] = [];
   let at = 0;
   let covered = 0;

@@ -30,14 +30,14 @@ export class Exchange implements Droppable {
   readonly #connection = new AbortController();
   readonly #onStop = () => this.#end(this.#inferlet.stopped ?? DROPPED);
   #body: AsyncIterator<Buffer> | null = null;
-  #rest: Buffer = EMPTY;
+  #unreadPiece: Buffer = EMPTY;
   #bodyBytes = 0;
   readonly #pieces: SourceReader<Uint8Array | undefined>;
   /** The reason that no more of the body comes; `complete` after the whole body. */
-  #ended: HandlerError | 'complete' | null = null;
-  #counted = false;
+  #endReason: HandlerError | 'complete' | null = null;
+  #isCounted = false;
   /** Bytes of the request's body, counted until it is sent; -1 when none are counted. */
-  #held = -1;
+  #countedBytes = -1;
 
   /** Lists of `request` may be views of the guest's memory. */
   constructor(inferlet: Inferlet, request: Request) {
@@ -79,17 +79,17 @@ export class Exchange implements Droppable {
     const { userAgent } = services.http;
     const hop = parseRequest(request, description.grants, { userAgent, traceparent: description.traceparent });
     if (hop.tag === 'err') return hop;
-    this.#counted = services.http.enter(description.tenant);
-    if (!this.#counted) return err(BUSY);
+    this.#isCounted = services.http.enter(description.tenant);
+    if (!this.#isCounted) return err(BUSY);
     outgoing.begin(bytes);
-    this.#held = bytes;
+    this.#countedBytes = bytes;
     return hop;
   }
 
   /** Stops counting the request's body. */
-  #sent(): void {
-    if (this.#held >= 0) this.#inferlet.outgoing.end(this.#held);
-    this.#held = -1;
+  #stopCounting(): void {
+    if (this.#countedBytes >= 0) this.#inferlet.outgoing.end(this.#countedBytes);
+    this.#countedBytes = -1;
   }
 
   async #send(first: Hop, { timeoutMs = DEFAULT_TIMEOUT_MS, redirects }: Request): Promise<Outcome<ResponseHead>> {
@@ -98,14 +98,14 @@ export class Exchange implements Droppable {
     const timer = setTimeout(() => this.#end(tooSlow(first.url, waitMs)), waitMs);
     let hop = first;
     try {
-      for (let left = redirects; ; left--) {
+      for (let redirectsLeft = redirects; ; redirectsLeft--) {
         const { request, response } = await respondTo(services.http, description.tenant, hop, this.#connection.signal);
         const { statusCode = 0, headers } = response;
-        const next = left > 0 ? redirected(hop, statusCode, headers.location, description.grants) : null;
-        if (next === null) return ok(this.#accept(hop, request, response));
+        const nextHop = redirectsLeft > 0 ? redirected(hop, statusCode, headers.location, description.grants) : null;
+        if (nextHop === null) return ok(this.#accept(hop, request, response));
         response.destroy();
-        if (next.tag === 'err') return this.#fail(next.val);
-        hop = next.val;
+        if (nextHop.tag === 'err') return this.#fail(nextHop.val);
+        hop = nextHop.val;
       }
     } catch (error) {
       return this.#fail(failureOf(error, hop.url));
@@ -117,8 +117,8 @@ export class Exchange implements Droppable {
   #accept(hop: Hop, request: ClientRequest, response: IncomingMessage): ResponseHead {
     const { statusCode: status = 0, rawHeaders } = response;
     // A server may answer before it has read the whole body.
-    if (request.writableFinished) this.#sent();
-    else request.once('finish', () => this.#sent());
+    if (request.writableFinished) this.#stopCounting();
+    else request.once('finish', () => this.#stopCounting());
     const bodiless = hop.method === 'HEAD' || status === 204 || status === 304;
     const body: Readable = bodiless ? response : decoded(response, MAX_ENCODED_BYTES);
     // Ignore stream errors here: the next read reports them.
@@ -131,43 +131,43 @@ export class Exchange implements Droppable {
   async #read(): Promise<Outcome<Uint8Array | undefined>> {
     const head = await this.#head;
     if (head.tag === 'err') return head;
-    if (this.#ended === 'complete') return END;
-    if (this.#ended) return err(this.#ended);
+    if (this.#endReason === 'complete') return END;
+    if (this.#endReason) return err(this.#endReason);
     try {
       // A server may send empty pieces.
-      while (this.#rest.length === 0) {
-        const next = await this.#body?.next();
-        if (!next || next.done) {
+      while (this.#unreadPiece.length === 0) {
+        const chunk = await this.#body?.next();
+        if (!chunk || chunk.done) {
           this.#end('complete');
           return END;
         }
-        this.#rest = next.value;
-        this.#bodyBytes += next.value.length;
+        this.#unreadPiece = chunk.value;
+        this.#bodyBytes += chunk.value.length;
       }
     } catch (error) {
       return this.#fail(failureOf(error, new URL(head.val.url)));
     }
     if (this.#bodyBytes > MAX_BODY_BYTES) return this.#fail(TOO_LONG);
-    const piece = this.#rest.subarray(0, MAX_PIECE_BYTES);
-    this.#rest = this.#rest.subarray(piece.length);
+    const piece = this.#unreadPiece.subarray(0, MAX_PIECE_BYTES);
+    this.#unreadPiece = this.#unreadPiece.subarray(piece.length);
     return ok(piece);
   }
 
   /** Ends the exchange and returns the first reason: later failures are its consequences. */
   #fail(reason: HandlerError): { readonly tag: 'err'; readonly val: HandlerError } {
     this.#end(reason);
-    return err(this.#ended === null || this.#ended === 'complete' ? reason : this.#ended);
+    return err(this.#endReason === null || this.#endReason === 'complete' ? reason : this.#endReason);
   }
 
   #end(reason: HandlerError | 'complete'): void {
-    if (this.#ended) return;
-    this.#ended = reason;
+    if (this.#endReason) return;
+    this.#endReason = reason;
     const { exchanges, services, stopping, description } = this.#inferlet;
     stopping.removeEventListener('abort', this.#onStop);
     exchanges.give(this);
-    if (this.#counted) services.http.leave(description.tenant);
-    this.#sent();
-    this.#rest = EMPTY;
+    if (this.#isCounted) services.http.leave(description.tenant);
+    this.#stopCounting();
+    this.#unreadPiece = EMPTY;
     this.#connection.abort();
   }
 }
@@ -175,11 +175,11 @@ export class Exchange implements Droppable {
 /** Sends to the checked addresses of a hop, and waits for the head of the response. */
 async function respondTo(client: HttpClient, tenant: string, { url, method, headers, body }: Hop, signal: AbortSignal) {
   const addresses = await untilAborted(client.addresses(url, tenant, signal), signal);
-  const sent = {
+  const sentHeaders = {
     ...Object.fromEntries(Object.entries(headers).map(([name, values]) => [name, [...values]])),
     ...((body || BODY_METHODS.includes(method)) && { 'content-length': String(body?.length ?? 0) }),
   };
-  return respond({ url, addresses, method, headers: sent, body, maxHeadBytes: MAX_HEAD_BYTES }, signal);
+  return respond({ url, addresses, method, headers: sentHeaders, body, maxHeadBytes: MAX_HEAD_BYTES }, signal);
 }
 
 const BODY_METHODS: readonly string[] = ['POST', 'PUT', 'PATCH'];

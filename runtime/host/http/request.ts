@@ -47,17 +47,17 @@ export function parseRequest(request: Request, grants: Grants, defaults: HeaderD
   }
   const url = parseUrl(request.url, undefined, grants);
   if (url.tag === 'err') return url;
-  const own = parseHeaders(headers);
-  if (own.tag === 'err') return own;
+  const ownHeaders = parseHeaders(headers);
+  if (ownHeaders.tag === 'err') return ownHeaders;
   const { userAgent, traceparent } = defaults;
-  const all = {
+  const allHeaders = {
     'user-agent': [userAgent],
     accept: ['*/*'],
     'accept-encoding': [ENCODINGS],
     ...(traceparent !== undefined && { traceparent: [traceparent] }),
-    ...own.val,
+    ...ownHeaders.val,
   };
-  return ok({ url: url.val, method, headers: all, body: body ? Buffer.from(body) : null });
+  return ok({ url: url.val, method, headers: allHeaders, body: body ? Buffer.from(body) : null });
 }
 
 /**
@@ -74,16 +74,16 @@ export function redirected(
   const url = parseUrl(location, hop.url, grants);
   if (url.tag === 'err') return url;
   const { method } = hop;
-  const bare = status === 303 ? method !== 'GET' && method !== 'HEAD' : status < 303 && method === 'POST';
-  const foreign = url.val.origin !== hop.url.origin;
-  const kept = Object.entries(hop.headers).filter(
-    ([name]) => !(foreign && CREDENTIALS.includes(name)) && !(bare && name.startsWith('content-')),
+  const dropsBody = status === 303 ? method !== 'GET' && method !== 'HEAD' : status < 303 && method === 'POST';
+  const isForeign = url.val.origin !== hop.url.origin;
+  const keptHeaders = Object.entries(hop.headers).filter(
+    ([name]) => !(isForeign && CREDENTIALS.includes(name)) && !(dropsBody && name.startsWith('content-')),
   );
   return ok({
     url: url.val,
-    method: bare ? 'GET' : method,
-    headers: Object.fromEntries(kept),
-    body: bare ? null : hop.body,
+    method: dropsBody ? 'GET' : method,
+    headers: Object.fromEntries(keptHeaders),
+    body: dropsBody ? null : hop.body,
   });
 }
 

@@ -18,13 +18,13 @@ const SLOW = handlerError(
 const NO_PIECE = handlerError('internal', 'the GPU host sent fewer bytes than it announced');
 
 /** The answer of a GPU host, or an error when it takes too long. */
-export async function answered<T>(asked: Promise<Outcome<T>>): Promise<Outcome<T>> {
+export async function answerInTime<T>(pending: Promise<Outcome<T>>): Promise<Outcome<T>> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<Outcome<T>>((resolve) => {
+  const timeout = new Promise<Outcome<T>>((resolve) => {
     timer = setTimeout(() => resolve(err(LATE)), ANSWER_MS);
   });
   try {
-    return await Promise.race([asked, late]);
+    return await Promise.race([pending, timeout]);
   } finally {
     clearTimeout(timer);
   }
@@ -35,33 +35,33 @@ export async function answered<T>(asked: Promise<Outcome<T>>): Promise<Outcome<T
  * fails leaves nothing at either host.
  *
  * @param version text that names the copy at the other host
- * @param stopped the reason to stop, asked before each piece
+ * @param stopReason the reason to stop, asked before each piece
  */
 export async function carry(
   from: Side,
   pages: Uint32Array,
   to: Side,
   version: string,
-  stopped: () => HandlerError | null,
+  stopReason: () => HandlerError | null,
 ): Promise<Outcome<undefined>> {
-  const begun = await answered(from.device.ask(from.queue, { op: 'send-begin', pages }));
+  const begun = await answerInTime(from.device.ask(from.queue, { op: 'send-begin', pages }));
   if (begun.tag === 'err') return begun;
   const { sending, bytes, pages: count, fingerprint, pageSize, pageBytes } = begun.val;
   let isSent = false;
   let copy: number | undefined;
   try {
-    const made = { op: 'copy-begin', version, pages: count, fingerprint, pageSize, pageBytes } as const;
-    const room = await answered(to.device.ask(to.queue, made));
-    if (room.tag === 'err') return room;
-    copy = room.val;
-    const failed = await movePieces({ next: nextFrom(from, sending), take: takeAt(to, copy), bytes }, stopped);
-    if (failed) return err(failed);
+    const beginCall = { op: 'copy-begin', version, pages: count, fingerprint, pageSize, pageBytes } as const;
+    const begunCopy = await answerInTime(to.device.ask(to.queue, beginCall));
+    if (begunCopy.tag === 'err') return begunCopy;
+    copy = begunCopy.val;
+    const failure = await movePieces({ next: nextFrom(from, sending), take: takeAt(to, copy), bytes }, stopReason);
+    if (failure) return err(failure);
     isSent = true;
-    const checksum = await answered(from.device.ask(from.queue, { op: 'send-end', sending }));
+    const checksum = await answerInTime(from.device.ask(from.queue, { op: 'send-end', sending }));
     if (checksum.tag === 'err') return checksum;
-    const kept = await answered(to.device.ask(to.queue, { op: 'copy-end', copy, checksum: checksum.val }));
-    if (kept.tag === 'ok') copy = undefined;
-    return kept;
+    const keptCopy = await answerInTime(to.device.ask(to.queue, { op: 'copy-end', copy, checksum: checksum.val }));
+    if (keptCopy.tag === 'ok') copy = undefined;
+    return keptCopy;
   } finally {
     if (!isSent) void from.device.ask(from.queue, { op: 'send-end', sending });
     if (copy !== undefined) to.device.send(to.queue, { op: 'copy-drop', copy });
@@ -78,33 +78,33 @@ export interface Pieces {
 /** Moves all pieces, one read while the one before is written. @returns why it stopped before the end, or null */
 export async function movePieces(
   { next, take, bytes }: Pieces,
-  stopped: () => HandlerError | null,
+  stopReason: () => HandlerError | null,
 ): Promise<HandlerError | null> {
   const endsMs = performance.now() + TRANSFER_MS;
   let writing: Promise<Outcome<undefined>> | undefined;
-  for (let left = bytes; left > 0; ) {
-    const why = stopped() ?? (performance.now() > endsMs ? SLOW : null);
+  for (let remainingBytes = bytes; remainingBytes > 0; ) {
+    const why = stopReason() ?? (performance.now() > endsMs ? SLOW : null);
     if (why) return why;
     const piece = await next();
-    const before = writing && (await writing);
-    if (before?.tag === 'err') return before.val;
+    const earlierWrite = writing && (await writing);
+    if (earlierWrite?.tag === 'err') return earlierWrite.val;
     if (piece.tag === 'err') return piece.val;
-    if (piece.val.length === 0 || piece.val.length > left) return NO_PIECE;
+    if (piece.val.length === 0 || piece.val.length > remainingBytes) return NO_PIECE;
     writing = take(piece.val);
-    left -= piece.val.length;
+    remainingBytes -= piece.val.length;
   }
-  const last = writing && (await writing);
-  return last?.tag === 'err' ? last.val : null;
+  const lastWrite = writing && (await writing);
+  return lastWrite?.tag === 'err' ? lastWrite.val : null;
 }
 
 /** Asks for the next piece of a sending. */
 export const nextFrom =
   ({ device, queue }: Side, sending: number) =>
   (): Promise<Outcome<Uint8Array>> =>
-    answered(device.ask(queue, { op: 'send-piece', sending }));
+    answerInTime(device.ask(queue, { op: 'send-piece', sending }));
 
 /** Adds a piece to a copy. */
 export const takeAt =
   ({ device, queue }: Side, copy: number) =>
   (bytes: Uint8Array): Promise<Outcome<undefined>> =>
-    answered(device.ask(queue, { op: 'copy-piece', copy, bytes }));
+    answerInTime(device.ask(queue, { op: 'copy-piece', copy, bytes }));

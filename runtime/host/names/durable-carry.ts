@@ -2,7 +2,7 @@ import type { SentPages } from '#gpu-host/protocol/calls.ts';
 import { err, type HandlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { PIECE_BYTES } from '#gpu-host/protocol/wire.ts';
 import type { DurableCopy } from '#scheduler/exports/durable.ts';
-import { answered, movePieces, nextFrom, takeAt } from './carry.ts';
+import { answerInTime, movePieces, nextFrom, takeAt } from './carry.ts';
 import type { Side } from './other-hosts.ts';
 import type { CopyReader, CopyWriter } from './shared-directory.ts';
 
@@ -18,19 +18,19 @@ export async function carryOut(
   pages: Uint32Array,
   to: CopyWriter,
   refusal: (bytes: number) => HandlerError | null,
-  stopped: () => HandlerError | null,
+  stopReason: () => HandlerError | null,
 ): Promise<Outcome<Sent>> {
-  const begun = await answered(from.device.ask(from.queue, { op: 'send-begin', pages }));
+  const begun = await answerInTime(from.device.ask(from.queue, { op: 'send-begin', pages }));
   if (begun.tag === 'err') return begun;
   const { sending, ...sent } = begun.val;
   let isSent = false;
   try {
     const take = (piece: Uint8Array) => to.write(piece);
-    const failed =
-      refusal(sent.bytes) ?? (await movePieces({ next: nextFrom(from, sending), take, bytes: sent.bytes }, stopped));
-    if (failed) return err(failed);
+    const failure =
+      refusal(sent.bytes) ?? (await movePieces({ next: nextFrom(from, sending), take, bytes: sent.bytes }, stopReason));
+    if (failure) return err(failure);
     isSent = true;
-    const checksum = await answered(from.device.ask(from.queue, { op: 'send-end', sending }));
+    const checksum = await answerInTime(from.device.ask(from.queue, { op: 'send-end', sending }));
     return checksum.tag === 'ok' ? ok({ ...sent, checksum: checksum.val }) : checksum;
   } finally {
     if (!isSent) void from.device.ask(from.queue, { op: 'send-end', sending });
@@ -45,29 +45,29 @@ export async function carryIn(
   from: CopyReader,
   { file, pages, bytes, checksum, fingerprint, pageSize, pageBytes }: DurableCopy,
   to: Side,
-  stopped: () => HandlerError | null,
+  stopReason: () => HandlerError | null,
 ): Promise<Outcome<boolean>> {
-  const made = { op: 'copy-begin', version: file, pages, fingerprint, pageSize, pageBytes } as const;
-  const begun = await answered(to.device.ask(to.queue, made));
+  const beginCall = { op: 'copy-begin', version: file, pages, fingerprint, pageSize, pageBytes } as const;
+  const begun = await answerInTime(to.device.ask(to.queue, beginCall));
   if (begun.tag === 'err') return begun;
   let copy: number | undefined = begun.val;
   try {
-    let left = bytes;
+    let remainingBytes = bytes;
     let isShort = false;
     const next = async () => {
-      const length = Math.min(PIECE_BYTES, left);
-      left -= length;
+      const length = Math.min(PIECE_BYTES, remainingBytes);
+      remainingBytes -= length;
       const piece = await from.next(length);
       isShort ||= piece.tag === 'ok' && piece.val.length < length;
       return piece;
     };
-    const failed = await movePieces({ next, take: takeAt(to, copy), bytes }, stopped);
-    if (failed) return isShort ? ok(false) : err(failed);
-    const kept = await answered(to.device.ask(to.queue, { op: 'copy-end', copy, checksum }));
-    if (kept.tag === 'err' && kept.val.tag !== 'invalid-argument') return kept;
+    const failure = await movePieces({ next, take: takeAt(to, copy), bytes }, stopReason);
+    if (failure) return isShort ? ok(false) : err(failure);
+    const keptCopy = await answerInTime(to.device.ask(to.queue, { op: 'copy-end', copy, checksum }));
+    if (keptCopy.tag === 'err' && keptCopy.val.tag !== 'invalid-argument') return keptCopy;
     // The host now keeps the copy, or has dropped it because the checksum did not hold.
     copy = undefined;
-    return ok(kept.tag === 'ok');
+    return ok(keptCopy.tag === 'ok');
   } finally {
     if (copy !== undefined) to.device.send(to.queue, { op: 'copy-drop', copy });
   }

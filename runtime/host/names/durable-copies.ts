@@ -61,35 +61,36 @@ export class DurableCopies {
     return this.#records.list(tenant, host);
   }
 
-  /** Writes a copy. A failed call leaves nothing. @param stopped the reason to stop, asked before each piece */
-  async write(content: Content, stopped: () => HandlerError | null): Promise<Outcome<undefined>> {
+  /** Writes a copy. A failed call leaves nothing. @param stopReason the reason to stop, asked before each piece */
+  async write(content: Content, stopReason: () => HandlerError | null): Promise<Outcome<undefined>> {
     const { name } = content;
     try {
       const copies = await this.#current(name.tenant);
-      const others = copies.filter((each) => !isSame(each.name, name)).map(({ copy }) => copy);
-      const used = { copies: others.length, bytes: others.reduce((sum, { bytes }) => sum + bytes, 0) };
+      const otherCopies = copies.filter((each) => !isSame(each.name, name)).map(({ copy }) => copy);
+      const usage = { copies: otherCopies.length, bytes: otherCopies.reduce((sum, { bytes }) => sum + bytes, 0) };
       const begun = await this.#directory.begin(name);
       if (begun.tag === 'err') return begun.val.tag === 'not-found' ? err({ ...begun.val, tag: 'unavailable' }) : begun;
       const writer = begun.val;
       let isKept = false;
       try {
         await this.#directory.sweep(name.tenant, new Set(copies.map(({ copy }) => copy.file)), writer.now);
-        const refusal = (bytes: number) => this.#refusal(used, bytes);
-        const sent = await carryOut(content.side, content.pages, writer, refusal, stopped);
+        const refusal = (bytes: number) => this.#refusal(usage, bytes);
+        const sent = await carryOut(content.side, content.pages, writer, refusal, stopReason);
         if (sent.tag === 'err') return sent;
         const copy = copyOf(content, writer, sent.val);
         const finished = await writer.finish(name, copy);
         if (finished.tag === 'err') return finished;
-        const why = stopped();
+        const why = stopReason();
         if (why) return err(why);
         // Until the store answers, the entry may name the file already, so the file must stay.
         isKept = true;
-        const kept = await this.#keep(name, content.owner, copy);
-        isKept = kept.is === 'kept';
-        if (kept.is === 'changed') return err(CHANGED);
-        if (kept.is === 'full') return err(this.#refusal(kept, copy.bytes) ?? CHANGED);
+        const keepOutcome = await this.#keep(name, content.owner, copy);
+        isKept = keepOutcome.is === 'kept';
+        if (keepOutcome.is === 'changed') return err(CHANGED);
+        if (keepOutcome.is === 'full') return err(this.#refusal(keepOutcome, copy.bytes) ?? CHANGED);
         // When the connection repeats the script, the replaced entry may be the one of this copy.
-        if (kept.replaced && kept.replaced.file !== copy.file) await this.#directory.remove(name, kept.replaced);
+        if (keepOutcome.replaced && keepOutcome.replaced.file !== copy.file)
+          await this.#directory.remove(name, keepOutcome.replaced);
         return ok(undefined);
       } finally {
         if (!isKept) await writer.discard();
@@ -104,12 +105,12 @@ export class DurableCopies {
     name: OwnedName,
     copy: DurableCopy,
     to: Side,
-    stopped: () => HandlerError | null,
+    stopReason: () => HandlerError | null,
   ): Promise<Outcome<undefined>> {
     const opened = await this.#directory.read(name, copy);
     if (opened.tag === 'err') return opened;
     try {
-      const carried = await carryIn(opened.val, copy, to, stopped);
+      const carried = await carryIn(opened.val, copy, to, stopReason);
       if (carried.tag === 'err') return carried;
       return carried.val ? ok(undefined) : err(damaged(name.name, 'its file has changed'));
     } finally {
@@ -168,16 +169,16 @@ export class DurableCopies {
     if (await this.#records.drop(name, copy)) await this.#directory.remove(name, copy);
   }
 
-  #refusal(used: CopyBounds, bytes: number): HandlerError | null {
+  #refusal(usage: CopyBounds, bytes: number): HandlerError | null {
     const largest = this.#largestBytes;
     if (bytes > largest) {
       return handlerError('limit-exceeded', `the name has ${bytes} bytes; at most ${largest} can be made durable`);
     }
     const { copies: most, bytes: mostBytes } = this.#bounds;
-    if (used.copies + 1 <= most && used.bytes + bytes <= mostBytes) return null;
+    if (usage.copies + 1 <= most && usage.bytes + bytes <= mostBytes) return null;
     return handlerError(
       'limit-exceeded',
-      `the tenant's durable names are ${used.copies} of ${most} with ${used.bytes} of ${mostBytes} bytes, so there is no room for ` +
+      `the tenant's durable names are ${usage.copies} of ${most} with ${usage.bytes} of ${mostBytes} bytes, so there is no room for ` +
         `${bytes} bytes more. Remove names that are not needed`,
     );
   }

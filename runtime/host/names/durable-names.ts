@@ -3,7 +3,7 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
 import type { NameOwner } from '#scheduler/exports/owners.ts';
 import { ask } from '../ask.ts';
-import { answered } from './carry.ts';
+import { answerInTime } from './carry.ts';
 import { CHANGED, type Content } from './durable-copies.ts';
 import type { Side } from './other-hosts.ts';
 import {
@@ -36,14 +36,14 @@ const OPERATORS = handlerError('unsupported', 'names under "system/" are written
 
 /** Writes the content of a name to the shared directory. @param open maps the pages at a host, for reading */
 export async function makeDurable(
-  used: UsedName,
+  usedName: UsedName,
   open: (side: Side) => Promise<Outcome<Imported>>,
 ): Promise<Outcome<undefined>> {
-  const { inferlet, queue } = used;
+  const { inferlet, queue } = usedName;
   if (!queue.device || !queue.model) return queue.refusal();
   const durable = namesOf(inferlet)?.durable;
   if (!durable) return err(NO_STORAGE);
-  const shared = sharedFor(used);
+  const shared = sharedFor(usedName);
   if (!shared) return err(queue.model.connection.connected ? TOO_OLD : UNREACHED);
   const { names, own, owned, here } = shared;
   const { tenant } = inferlet.description;
@@ -52,25 +52,25 @@ export async function makeDurable(
     const found = await findName(shared);
     if (found.tag === 'err') return found;
     const { owner, copy, removal } = found.val;
-    const place = names.placeOf(used.name, owner, own);
-    if (place.tag === 'err') return copy ? durableAlready(used, shared, copy) : place;
-    if (copy && !place.val && owner?.host !== own.name) return durableAlready(used, shared, copy);
-    if (!place.val && removal) return err(nothingNamed(used.name));
-    const side = place.val ? inferlet.others.at(place.val.connection, queue.name) : here;
+    const place = names.placeOf(usedName.name, owner, own);
+    if (place.tag === 'err') return copy ? durableAlready(usedName, shared, copy) : place;
+    if (copy && !place.val && owner?.host !== own.name) return durableAlready(usedName, shared, copy);
+    if (!place.val && removal) return err(nothingNamed(usedName.name));
+    const side = place.val ? inferlet.otherHosts.at(place.val.connection, queue.name) : here;
     const free = ({ pages }: Imported) => {
       if (pages.length > 0) side.device.freePages(side.queue, pages);
     };
     // The own host may hold the call until it has memory for the pages.
     const opening = open(side);
-    const opened = await (place.val ? answered(opening) : opening);
+    const opened = await (place.val ? answerInTime(opening) : opening);
     if (opened.tag === 'err') {
       // A host that answers too late has mapped the pages all the same.
       void opening.then((late) => late.tag === 'ok' && free(late.val));
-      return isNotFound(opened) && copy ? durableAlready(used, shared, copy) : opened;
+      return isNotFound(opened) && copy ? durableAlready(usedName, shared, copy) : opened;
     }
     const { pages, tokens, nextPosition } = opened.val;
     try {
-      const access = await accessOf(used, side);
+      const access = await accessOf(usedName, side);
       if (access.tag === 'err') return access;
       const host = place.val?.connection ?? own;
       const entry = owner?.host === host.name ? owner : await names.replaceEntry(owned, host, owner);
@@ -87,21 +87,21 @@ export async function makeDurable(
 
 /** Maps the pages of a copy at the queue's host, for reading. */
 export async function bringCopy(
-  used: UsedName,
+  usedName: UsedName,
   shared: Shared,
   copy: DurableCopy,
   write: boolean,
 ): Promise<Outcome<Imported>> {
   const { names, here, owned } = shared;
-  const { inferlet, name } = used;
+  const { inferlet, name } = usedName;
   const { durable } = names;
   if (!durable) return err(NO_STORAGE);
-  const refused = readRefusal(used, copy);
+  const refused = readRefusal(usedName, copy);
   if (refused) return err(refused);
   if (write) return err(readOnly(name));
   for (let tries = 0; tries < MAX_FETCHES; tries++) {
-    const kept = await here.device.mapCopy(here.queue, copy.file);
-    if (!isNotFound(kept)) return kept;
+    const mappedCopy = await here.device.mapCopy(here.queue, copy.file);
+    if (!isNotFound(mappedCopy)) return mappedCopy;
     if (tries === MAX_FETCHES - 1) break;
     const { tenant } = inferlet.description;
     const brought = await names.durableTurns.during(tenant, inferlet.stopping, () =>
@@ -119,7 +119,7 @@ export async function bringCopy(
  * @throws StoreError
  */
 export async function removeCopy(
-  used: UsedName,
+  usedName: UsedName,
   { names, owned }: Shared,
   owner: NameOwner,
   copy: DurableCopy,
@@ -127,7 +127,7 @@ export async function removeCopy(
   isAllowed = false,
 ): Promise<Outcome<undefined>> {
   const { durable } = names;
-  const refused = isAllowed ? null : writeRefusal(used, copy.access);
+  const refused = isAllowed ? null : writeRefusal(usedName, copy.access);
   if (refused || !durable) return err(refused ?? NO_STORAGE);
   return durable.remove(owned, owner, copy, isAway);
 }
@@ -142,15 +142,15 @@ export async function finishRemoval(
   const functionName = removal.owner ?? inferlet.description.functionName;
   const call =
     kind === 'file' ? ({ op: 'file-remove', name, functionName } as const) : ({ op: 'unexport', name } as const);
-  const removed = await answered(here.device.ask(here.queue, call));
+  const outcome = await answerInTime(here.device.ask(here.queue, call));
   // When the store is away, the entry of the removal stays, and the next use of the name tries again.
-  if (removed.tag === 'ok' || isNotFound(removed))
+  if (outcome.tag === 'ok' || isNotFound(outcome))
     await names.durable?.forgotten(owned, own.name, removal).catch(() => undefined);
 }
 
 /** The readable names that have a current copy, and those that the queue's own host must still forget, by name. @throws StoreError */
 export async function listCopies(
-  used: Omit<UsedName, 'name'>,
+  usedName: Omit<UsedName, 'name'>,
   { names, own }: Shared,
   tenants: readonly string[],
   owners: ReadonlyMap<string, NameOwner>,
@@ -161,12 +161,12 @@ export async function listCopies(
   if (!durable) return { copies, removed };
   for (const lists of await Promise.all(tenants.map((tenant) => durable.list(tenant, own.name)))) {
     const isAsked = ({ name }: { readonly name: { readonly model: string; readonly kind: string } }) =>
-      name.model === used.queue.name && name.kind === used.kind;
+      name.model === usedName.queue.name && name.kind === usedName.kind;
     for (const {
       name: { name },
       copy,
     } of lists.copies.filter(isAsked)) {
-      const isRead = readRefusal({ ...used, name }, copy) === null;
+      const isRead = readRefusal({ ...usedName, name }, copy) === null;
       if (owners.get(name)?.claim === copy.claim && isRead) copies.set(name, copy);
     }
     for (const {
@@ -180,30 +180,30 @@ export async function listCopies(
 
 /** The error for a copy that another copy or a removal has replaced; null while the copy counts. */
 async function changedSince(shared: Shared, copy: DurableCopy): Promise<Outcome<never> | null> {
-  const again = await findName(shared);
-  return again.tag === 'ok' && again.val.copy?.file !== copy.file ? err(CHANGED) : null;
+  const latest = await findName(shared);
+  return latest.tag === 'ok' && latest.val.copy?.file !== copy.file ? err(CHANGED) : null;
 }
 
 /** The answer for content of which only the copy is left: its file must be there. */
-async function durableAlready(used: UsedName, shared: Shared, copy: DurableCopy): Promise<Outcome<undefined>> {
+async function durableAlready(usedName: UsedName, shared: Shared, copy: DurableCopy): Promise<Outcome<undefined>> {
   const { names, owned } = shared;
-  const refused = writeRefusal(used, copy.access);
+  const refused = writeRefusal(usedName, copy.access);
   if (refused || !names.durable) return err(refused ?? NO_STORAGE);
   const checked = await names.durable.check(owned, copy);
   return checked.tag === 'ok' ? checked : ((await changedSince(shared, copy)) ?? checked);
 }
 
 /** The rights on a name at a host; null for an export. The error when the inferlet may not write it. */
-async function accessOf(used: UsedName, { device, queue }: Side): Promise<Outcome<DurableCopy['access']>> {
-  if (used.kind === 'export') return ok(null);
-  const { functionName } = used.inferlet.description;
-  const call = { op: 'file-list', prefix: used.name, functionName } as const;
-  const listed: Outcome<readonly FileInfo[]> = await answered(device.ask(queue, call));
+async function accessOf(usedName: UsedName, { device, queue }: Side): Promise<Outcome<DurableCopy['access']>> {
+  if (usedName.kind === 'export') return ok(null);
+  const { functionName } = usedName.inferlet.description;
+  const call = { op: 'file-list', prefix: usedName.name, functionName } as const;
+  const listed: Outcome<readonly FileInfo[]> = await answerInTime(device.ask(queue, call));
   if (listed.tag === 'err') return listed;
-  const info = listed.val.find(({ name }) => name === used.name);
+  const info = listed.val.find(({ name }) => name === usedName.name);
   if (!info) return err(CHANGED);
   const access = { owner: info.owner, rights: info.rights };
-  const refused = writeRefusal(used, access);
+  const refused = writeRefusal(usedName, access);
   return refused ? err(refused) : ok(access);
 }
 

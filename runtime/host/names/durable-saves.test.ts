@@ -107,7 +107,7 @@ describe('saves beside durable names', () => {
     const maker = await hosts.at('east');
     value(await save(maker, pages(maker, 2), 'n'));
     const guest = await hosts.at('west');
-    const { device } = guest.inferlet.others.at(hosts.connection('east'), MODEL);
+    const { device } = guest.inferlet.otherHosts.at(hosts.connection('east'), MODEL);
     const importPages = device.importPages.bind(device);
     const go = Promise.withResolvers<void>();
     let answer: ReturnType<typeof importPages> | undefined;

@@ -55,7 +55,7 @@ describe('durable names', () => {
   /** Makes the guest's next call of an operation at a host wait for `work`. */
   const beforeOp = (guest: TestInferlet, host: string, op: string, work: () => Promise<void>): void => {
     const isOwn = guest.queue.model?.connection.name === host;
-    const device = isOwn ? guest.queue.device! : guest.inferlet.others.at(hosts.connection(host), MODEL).device;
+    const device = isOwn ? guest.queue.device! : guest.inferlet.otherHosts.at(hosts.connection(host), MODEL).device;
     const ask = device.ask.bind(device);
     device.ask = (async (queue: number, operation: { op: string }) => {
       if (operation.op === op) {

@@ -26,26 +26,26 @@ export class IoTurns {
    */
   async during<T>(work: () => Promise<T>, undo: (made: T) => void = () => undefined): Promise<T> {
     const turn = Promise.withResolvers<void>();
-    const late = Promise.withResolvers<never>();
+    const timeout = Promise.withResolvers<never>();
     // When the work ends just as the time runs out, nothing else handles this rejection.
-    late.promise.catch(() => undefined);
+    timeout.promise.catch(() => undefined);
     let isLate = false;
     const timer = setTimeout(() => {
       isLate = true;
       this.#waiting.delete(turn.resolve);
-      late.reject(this.#lateness());
+      timeout.reject(this.#lateness());
     }, this.#waitMs);
     try {
       if (this.#running >= MAX_RUNNING) {
         this.#waiting.add(turn.resolve);
-        await Promise.race([turn.promise, late.promise]);
+        await Promise.race([turn.promise, timeout.promise]);
       } else this.#running++;
       const working = work().finally(() => this.#leave());
       working.then(
         (made) => isLate && undo(made),
         () => undefined,
       );
-      return await Promise.race([working, late.promise]);
+      return await Promise.race([working, timeout.promise]);
     } finally {
       clearTimeout(timer);
     }
@@ -63,10 +63,10 @@ export class IoTurns {
       turn.resolve();
     }
     const released = turn.promise.then(work).finally(() => this.#leave());
-    const late = Promise.withResolvers<never>();
-    const timer = setTimeout(() => late.reject(this.#lateness()), this.#waitMs);
+    const timeout = Promise.withResolvers<never>();
+    const timer = setTimeout(() => timeout.reject(this.#lateness()), this.#waitMs);
     try {
-      await Promise.race([released, late.promise]);
+      await Promise.race([released, timeout.promise]);
     } finally {
       clearTimeout(timer);
     }
@@ -77,10 +77,10 @@ export class IoTurns {
   }
 
   #leave(): void {
-    const [next] = this.#waiting;
-    if (next) {
-      this.#waiting.delete(next);
-      next();
+    const [beginNext] = this.#waiting;
+    if (beginNext) {
+      this.#waiting.delete(beginNext);
+      beginNext();
     } else this.#running--;
   }
 }

@@ -5,7 +5,7 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
 import type { NameOwner } from '#scheduler/exports/owners.ts';
 import { ask, fromStore } from '../ask.ts';
-import { answered, carry, LATE } from './carry.ts';
+import { answerInTime, carry, LATE } from './carry.ts';
 import { bringCopy, finishRemoval, GONE, listCopies, MAX_FETCHES, removeCopy } from './durable-names.ts';
 import type { OtherSide, Side } from './other-hosts.ts';
 import type { Place } from './shared-names.ts';
@@ -35,15 +35,15 @@ export interface Brought extends Imported {
  * @param open maps the pages at a host, and takes the lock there if `write`
  */
 export async function bring(
-  used: UsedName,
+  usedName: UsedName,
   write: boolean,
   open: (side: Side) => Promise<Outcome<Imported>>,
 ): Promise<Outcome<Brought>> {
-  const { inferlet, queue } = used;
+  const { inferlet, queue } = usedName;
   const { device } = queue;
   if (!device) return queue.refusal();
   const here = { device, queue: queue.id };
-  const shared = sharedFor(used);
+  const shared = sharedFor(usedName);
   if (!shared) return open(here);
   return ask(inferlet, async (): Promise<Outcome<Brought>> => {
     const { names, own, owned } = shared;
@@ -54,19 +54,20 @@ export async function bring(
       return isNotFound(outcome) ? found : outcome;
     }
     const { owner, copy, removal } = found.val;
-    const place = names.placeOf(used.name, owner, own);
-    if (place.tag === 'err') return copy ? bringCopy(used, shared, copy, write) : place;
+    const place = names.placeOf(usedName.name, owner, own);
+    if (place.tag === 'err') return copy ? bringCopy(usedName, shared, copy, write) : place;
     if (place.val) {
-      const fetched = await fetchPages(used, shared, place.val, copy, write, open);
+      const fetched = await fetchPages(usedName, shared, place.val, copy, write, open);
       const isAway = isNotFound(fetched) || (!write && fetched.tag === 'err' && fetched.val.tag === 'unavailable');
-      return isAway && copy ? bringCopy(used, shared, copy, write) : fetched;
+      return isAway && copy ? bringCopy(usedName, shared, copy, write) : fetched;
     }
     if (removal) {
-      await finishRemoval(used, shared, removal);
-      return err(nothingNamed(used.name));
+      await finishRemoval(usedName, shared, removal);
+      return err(nothingNamed(usedName.name));
     }
     // When the owner is gone, its copy counts, and not older content that the inferlet's own host may have under the name.
-    if (copy && (owner?.host !== own.name || (await isLost(used, shared)))) return bringCopy(used, shared, copy, write);
+    if (copy && (owner?.host !== own.name || (await isLost(usedName, shared))))
+      return bringCopy(usedName, shared, copy, write);
     const outcome = await open(here);
     // When the store is away, the next import updates the entry.
     if (outcome.tag === 'ok' && !owner) void names.note(owned, own).catch(() => undefined);
@@ -83,61 +84,61 @@ export async function bring(
  * @param replaces true when the save replaced content of this host, which `undo` would remove with it
  */
 export async function noteSave(
-  used: UsedName,
+  usedName: UsedName,
   persistent: boolean,
   saved: Promise<Outcome<undefined>>,
   undo: (side: Side) => Promise<Outcome<undefined>>,
   replaces = false,
 ): Promise<Outcome<undefined>> {
-  const { inferlet } = used;
+  const { inferlet } = usedName;
   const names = namesOf(inferlet);
-  const { device, model } = used.queue;
+  const { device, model } = usedName.queue;
   if (!names || !device || !model) return saved;
-  const { connection: own } = model;
-  const owned = ownedName(used);
+  const { connection: ownHost } = model;
+  const owned = ownedName(usedName);
   const removal = names.removalOf(owned);
   const work = saved.then(async (outcome): Promise<Outcome<undefined>> => {
-    if (outcome.tag === 'err') return (await freed(used, outcome.val)) ?? outcome;
+    if (outcome.tag === 'err') return (await freeRemoved(usedName, outcome.val)) ?? outcome;
     await removal;
     let isUnknown = false;
-    const claimed = names
-      .claim(owned, own, persistent, (connection) => hasName(used, connection))
+    const claiming = names
+      .claim(owned, ownHost, persistent, (connection) => hasName(usedName, connection))
       .catch((error: unknown) => {
         isUnknown = true;
         return fromStore(error);
       });
     // With one host there is no other to ask: a store that is away must not fail the save.
-    if (!names.isShared(own)) return outcome;
-    const noted = claimed.then(async (refused): Promise<Outcome<undefined>> => {
+    if (!names.isShared(ownHost)) return outcome;
+    const noting = claiming.then(async (refused): Promise<Outcome<undefined>> => {
       if (!refused) return outcome;
       // While the store is away, the entry of the earlier content stands for the content that replaced it.
-      if (!(isUnknown && replaces)) await undo({ device, queue: used.queue.id });
+      if (!(isUnknown && replaces)) await undo({ device, queue: usedName.queue.id });
       return err(refused);
     });
-    inferlet.noting.add(noted);
-    return noted.finally(() => inferlet.noting.delete(noted));
+    inferlet.noting.add(noting);
+    return noting.finally(() => inferlet.noting.delete(noting));
   });
   return inferlet.interruptions.until(work);
 }
 
 /** Frees a name whose removal its host had not heard of, and returns the error that asks to try again; null when another reason refused the save. */
-async function freed(used: UsedName, error: HandlerError): Promise<Outcome<undefined> | null> {
-  const shared = sharedFor(used);
+async function freeRemoved(usedName: UsedName, error: HandlerError): Promise<Outcome<undefined> | null> {
+  const shared = sharedFor(usedName);
   if (error.tag !== 'invalid-argument' || !shared?.names.durable) return null;
   const found = await findName(shared);
   if (found.tag === 'err' || !found.val.removal) return null;
-  await finishRemoval(used, shared, found.val.removal);
-  const text = `the name "${used.name}" was removed while its GPU host was away, and is free from now on; try again`;
+  await finishRemoval(usedName, shared, found.val.removal);
+  const text = `the name "${usedName.name}" was removed while its GPU host was away, and is free from now on; try again`;
   return err(handlerError('unavailable', text));
 }
 
 /** Makes a call about a name at the GPU host that has its pages. */
-export async function atOwner<T>(used: UsedName, call: (side: Side) => Promise<Outcome<T>>): Promise<Outcome<T>> {
-  const { inferlet, queue, name } = used;
+export async function atOwner<T>(usedName: UsedName, call: (side: Side) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+  const { inferlet, queue, name } = usedName;
   const { device } = queue;
   if (!device) return queue.refusal();
   const here = { device, queue: queue.id };
-  const shared = sharedFor(used);
+  const shared = sharedFor(usedName);
   if (!shared) return call(here);
   return ask(inferlet, async (): Promise<Outcome<T>> => {
     const { names, own } = shared;
@@ -150,37 +151,37 @@ export async function atOwner<T>(used: UsedName, call: (side: Side) => Promise<O
     const { owner, removal } = found.val;
     const place = names.placeOf(name, owner, own);
     if (place.tag === 'err') return place;
-    if (place.val) return callAt(used, place.val, call);
+    if (place.val) return callAt(usedName, place.val, call);
     if (!removal) return call(here);
-    await finishRemoval(used, shared, removal);
+    await finishRemoval(usedName, shared, removal);
     return err(nothingNamed(name));
   });
 }
 
 /** Removes a name where it is. @param remove removes it at one host */
 export async function removeName(
-  used: UsedName,
+  usedName: UsedName,
   remove: (side: Side) => Promise<Outcome<undefined>>,
 ): Promise<Outcome<undefined>> {
-  const { inferlet, queue } = used;
+  const { inferlet, queue } = usedName;
   const { device, model } = queue;
   if (!device || !model) return queue.refusal();
   const names = namesOf(inferlet);
   // Remove it at the own host first, so that the queue's later saves find the name free.
-  const removed = remove({ device, queue: queue.id });
-  if (!names) return removed;
-  const shared = sharedFor(used);
-  const owned = ownedName(used);
-  const work = removed.then(async (outcome): Promise<Outcome<undefined>> => {
+  const removing = remove({ device, queue: queue.id });
+  if (!names) return removing;
+  const shared = sharedFor(usedName);
+  const owned = ownedName(usedName);
+  const work = removing.then(async (outcome): Promise<Outcome<undefined>> => {
     if (outcome.tag === 'err' && outcome.val.tag !== 'not-found') return outcome;
-    const own = model.connection;
+    const ownHost = model.connection;
     if (!shared) {
       // If this fails, a stale entry stays. That is harmless: the next reader asks the host.
-      void names.forget(owned, own).catch(() => undefined);
+      void names.forget(owned, ownHost).catch(() => undefined);
       return outcome;
     }
     try {
-      return await removeElsewhere(used, shared, outcome, remove);
+      return await removeElsewhere(usedName, shared, outcome, remove);
     } catch (error) {
       // Do not report success: a durable copy may be left, which a later use would find.
       return outcome.tag === 'ok' && !names.durable ? outcome : err(fromStore(error));
@@ -191,35 +192,35 @@ export async function removeName(
 
 /** Removes a name at its owner and in the store, once the queue's own host has removed it. @throws StoreError */
 async function removeElsewhere(
-  used: UsedName,
+  usedName: UsedName,
   shared: Shared,
-  removed: Outcome<undefined>,
+  ownOutcome: Outcome<undefined>,
   remove: (side: Side) => Promise<Outcome<undefined>>,
 ): Promise<Outcome<undefined>> {
   const { names, own, owned } = shared;
   const found = await findName(shared);
-  if (found.tag === 'err') return removed.tag === 'ok' && !names.durable ? removed : found;
+  if (found.tag === 'err') return ownOutcome.tag === 'ok' && !names.durable ? ownOutcome : found;
   const { owner, copy, removal } = found.val;
   // It was removed before, and only the own host had not heard of it.
   if (removal) await names.durable?.forgotten(owned, own.name, removal);
-  const outcome = removal ? err(nothingNamed(used.name)) : removed;
+  const outcome = removal ? err(nothingNamed(usedName.name)) : ownOutcome;
   if (!owner) return outcome;
-  const place = names.placeOf(used.name, owner, own);
+  const place = names.placeOf(usedName.name, owner, own);
   if (place.tag === 'err') {
-    if (copy) return removeCopy(used, shared, owner, copy, true);
+    if (copy) return removeCopy(usedName, shared, owner, copy, true);
     return outcome.tag === 'ok' ? outcome : place;
   }
   if (!place.val) {
     const isOwn = owner.host === own.name;
-    if (copy) return removeCopy(used, shared, owner, copy, !isOwn, isOwn && outcome.tag === 'ok');
+    if (copy) return removeCopy(usedName, shared, owner, copy, !isOwn, isOwn && outcome.tag === 'ok');
     if (isOwn) await names.owners.release(owned, owner);
     return outcome;
   }
-  const there = await callAt(used, place.val, remove);
-  if (there.tag === 'err' && !isNotFound(there)) return there;
-  if (copy) return removeCopy(used, shared, owner, copy, false, there.tag === 'ok');
+  const ownerOutcome = await callAt(usedName, place.val, remove);
+  if (ownerOutcome.tag === 'err' && !isNotFound(ownerOutcome)) return ownerOutcome;
+  if (copy) return removeCopy(usedName, shared, owner, copy, false, ownerOutcome.tag === 'ok');
   await names.owners.release(owned, owner);
-  return isNotFound(there) ? outcome : there;
+  return isNotFound(ownerOutcome) ? outcome : ownerOutcome;
 }
 
 /**
@@ -228,17 +229,17 @@ async function removeElsewhere(
  * @param ofCopy the entry of a copy; null when it is not asked for
  */
 export async function listNames<T extends { readonly name: string }>(
-  used: Omit<UsedName, 'name'>,
+  usedName: Omit<UsedName, 'name'>,
   list: (side: Side) => Promise<Outcome<readonly T[]>>,
   ofCopy: (name: string, copy: DurableCopy) => T | null,
 ): Promise<Outcome<readonly T[]>> {
-  const { inferlet, queue, kind } = used;
+  const { inferlet, queue, kind } = usedName;
   const { device } = queue;
   if (!device) return queue.refusal();
   const here = { device, queue: queue.id };
-  const shared = sharedFor({ ...used, name: '' });
-  const own = list(here);
-  if (!shared) return own;
+  const shared = sharedFor({ ...usedName, name: '' });
+  const ownEntries = list(here);
+  if (!shared) return ownEntries;
   return ask(inferlet, async (): Promise<Outcome<readonly T[]>> => {
     const { names, owned } = shared;
     const tenants = kind === 'file' ? [...new Set([owned.tenant, SYSTEM_TENANT])] : [owned.tenant];
@@ -247,31 +248,31 @@ export async function listNames<T extends { readonly name: string }>(
       maps.flatMap((map, i) => [...map].filter(([name]) => tenantOf(owned.tenant, name) === tenants[i])),
     );
     const holders = [...names.holders(owners, shared.own)];
-    const theirs = await Promise.all(
-      holders.map(async ([connection, held]) => {
-        const listed = await answered(list(inferlet.others.at(connection, queue.name)));
-        return listed.tag === 'ok' ? ok(listed.val.filter(({ name }) => held.has(name))) : listed;
+    const otherLists = await Promise.all(
+      holders.map(async ([connection, heldNames]) => {
+        const listed = await answerInTime(list(inferlet.otherHosts.at(connection, queue.name)));
+        return listed.tag === 'ok' ? ok(listed.val.filter(({ name }) => heldNames.has(name))) : listed;
       }),
     );
-    const mine = await own;
-    if (mine.tag === 'err') return mine;
-    const found = new Map<string, T>();
-    const { copies, removed } = await listCopies(used, shared, tenants, owners);
+    const ownListed = await ownEntries;
+    if (ownListed.tag === 'err') return ownListed;
+    const entriesByName = new Map<string, T>();
+    const { copies, removed } = await listCopies(usedName, shared, tenants, owners);
     for (const [name, copy] of copies) {
       const entry = ofCopy(name, copy);
-      if (entry) found.set(name, entry);
+      if (entry) entriesByName.set(name, entry);
     }
-    for (const entry of mine.val) if (!removed.has(entry.name)) found.set(entry.name, entry);
+    for (const entry of ownListed.val) if (!removed.has(entry.name)) entriesByName.set(entry.name, entry);
     // The removals of names whose host was away end here, and free their room.
-    const left = [...removed].slice(0, MAX_FINISHED);
-    await Promise.all(left.map(([name, removal]) => finishNamed({ ...used, name }, removal)));
-    for (const [i, listed] of theirs.entries()) {
+    const finishedRemovals = [...removed].slice(0, MAX_FINISHED);
+    await Promise.all(finishedRemovals.map(([name, removal]) => finishNamed({ ...usedName, name }, removal)));
+    for (const [i, listed] of otherLists.entries()) {
       const connection = holders[i]?.[0];
       // A host that was lost in the meantime is not there.
       if (listed.tag === 'err' && connection?.connected) return listed;
-      if (listed.tag === 'ok') for (const entry of listed.val) found.set(entry.name, entry);
+      if (listed.tag === 'ok') for (const entry of listed.val) entriesByName.set(entry.name, entry);
     }
-    return ok([...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1)));
+    return ok([...entriesByName.values()].sort((a, b) => (a.name < b.name ? -1 : 1)));
   });
 }
 
@@ -282,13 +283,13 @@ export async function listNames<T extends { readonly name: string }>(
  * @param save saves pages at the owner
  */
 export async function saveAtOwner(
-  used: UsedName,
+  usedName: UsedName,
   pages: Uint32Array,
   owner: OtherSide,
   persistent: boolean,
   save: (pages: Uint32Array) => Promise<Outcome<undefined>>,
 ): Promise<Outcome<undefined>> {
-  const { inferlet, queue, name } = used;
+  const { inferlet, queue, name } = usedName;
   const { device } = queue;
   const names = namesOf(inferlet);
   if (!device || !names) return queue.refusal();
@@ -298,8 +299,8 @@ export async function saveAtOwner(
   // Take a snapshot now: later calls may write the pages.
   const frozen = pages.length === 0 ? ok(pages) : device.sharePages(queue.id, pages);
   if (frozen.tag === 'err') return frozen;
-  const free = ({ device, queue }: Side, held: Uint32Array) => {
-    if (held.length > 0) device.freePages(queue, held);
+  const free = ({ device, queue }: Side, heldPages: Uint32Array) => {
+    if (heldPages.length > 0) device.freePages(queue, heldPages);
   };
   return ask(inferlet, async () => {
     try {
@@ -309,16 +310,18 @@ export async function saveAtOwner(
       );
       // Do this outside of the turn, as in an import.
       const mapping = carried.tag === 'ok' ? owner.device.mapCopy(owner.queue, version) : Promise.resolve(carried);
-      const mapped = await answered(mapping);
+      const mapped = await answerInTime(mapping);
       if (mapped.tag === 'err') {
         void mapping.then((late) => late.tag === 'ok' && free(owner, late.val.pages));
         return err(isNotFound(mapped) ? GONE : ownersError(mapped.val, name, owner));
       }
-      const saved = await answered(save(mapped.val.pages));
+      const saved = await answerInTime(save(mapped.val.pages));
       free(owner, mapped.val.pages);
       if (saved.tag === 'err') return saved;
       const { connection } = owner;
-      const refused = await names.claim(ownedName(used), connection, persistent, (other) => hasName(used, other));
+      const refused = await names.claim(ownedName(usedName), connection, persistent, (other) =>
+        hasName(usedName, other),
+      );
       return refused ? err(refused) : saved;
     } finally {
       free(here, frozen.val);
@@ -327,42 +330,42 @@ export async function saveAtOwner(
 }
 
 async function fetchPages(
-  used: UsedName,
+  usedName: UsedName,
   { names, here, owned }: Shared,
   { connection, owner }: Place,
   copy: DurableCopy | null,
   write: boolean,
   open: (side: Side) => Promise<Outcome<Imported>>,
 ): Promise<Outcome<Brought>> {
-  const { inferlet, queue, kind, name } = used;
+  const { inferlet, queue, kind, name } = usedName;
   const { tenant, functionName } = inferlet.description;
-  const there = inferlet.others.at(connection, queue.name);
+  const ownerSide = inferlet.otherHosts.at(connection, queue.name);
   let opened: Outcome<Imported> | undefined;
   let outcome: Outcome<Brought> = err(GONE);
   try {
     // A write takes the lock first, so that the version stays. A read asks for the version first, so that no older content gets a newer
     // version's name.
-    if (write) opened = await answered(open(there));
-    outcome = opened?.tag === 'err' ? await checked(opened) : await mapped();
+    if (write) opened = await answerInTime(open(ownerSide));
+    outcome = opened?.tag === 'err' ? await releaseIfUnknown(opened) : await mapPages();
   } finally {
     if (opened?.tag === 'ok') {
-      if (opened.val.pages.length > 0) there.device.freePages(there.queue, opened.val.pages);
-      if (write && outcome.tag === 'err') void there.device.ask(there.queue, { op: 'file-unlock', name });
+      if (opened.val.pages.length > 0) ownerSide.device.freePages(ownerSide.queue, opened.val.pages);
+      if (write && outcome.tag === 'err') void ownerSide.device.ask(ownerSide.queue, { op: 'file-unlock', name });
     }
   }
-  if (outcome.tag === 'ok') return ok(write ? { ...outcome.val, owner: there } : outcome.val);
+  if (outcome.tag === 'ok') return ok(write ? { ...outcome.val, owner: ownerSide } : outcome.val);
   // Closing the inferlet's side of a silent host ends the calls that the host has not answered.
-  if (outcome.val === LATE) inferlet.others.drop(connection);
-  return err(ownersError(outcome.val, name, there));
+  if (outcome.val === LATE) inferlet.otherHosts.drop(connection);
+  return err(ownersError(outcome.val, name, ownerSide));
 
-  async function mapped(): Promise<Outcome<Imported>> {
+  async function mapPages(): Promise<Outcome<Imported>> {
     for (let tries = 0; tries < MAX_FETCHES; tries++) {
-      const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
-      const version = await answered(there.device.ask(there.queue, asked));
-      if (version.tag === 'err') return checked(version);
+      const call = { op: 'name-version', file: kind === 'file', name, functionName } as const;
+      const version = await answerInTime(ownerSide.device.ask(ownerSide.queue, call));
+      if (version.tag === 'err') return releaseIfUnknown(version);
       // Do this outside of the turn: the queue's host may hold the call until it has memory for the pages.
-      const kept = await here.device.mapCopy(here.queue, version.val.version);
-      if (!isNotFound(kept)) return kept;
+      const mappedCopy = await here.device.mapCopy(here.queue, version.val.version);
+      if (!isNotFound(mappedCopy)) return mappedCopy;
       if (tries === MAX_FETCHES - 1) break;
       const fetched = await names.turns.during(tenant, inferlet.stopping, () => fetchNow(version.val.version));
       if (fetched.tag === 'err') return fetched;
@@ -371,27 +374,27 @@ async function fetchPages(
   }
 
   async function fetchNow(version: string): Promise<Outcome<undefined>> {
-    const pages = opened ?? (await answered(open(there)));
-    if (pages.tag === 'err') return checked(pages);
+    const pages = opened ?? (await answerInTime(open(ownerSide)));
+    if (pages.tag === 'err') return releaseIfUnknown(pages);
     try {
-      const carried = await carry(there, pages.val.pages, here, version, () => inferlet.stopped);
+      const carried = await carry(ownerSide, pages.val.pages, here, version, () => inferlet.stopped);
       // A host has ended its part of a transfer that made no progress. The name still exists.
       return isNotFound(carried) ? err(STOOD_STILL) : carried;
     } finally {
-      if (!opened && pages.val.pages.length > 0) there.device.freePages(there.queue, pages.val.pages);
+      if (!opened && pages.val.pages.length > 0) ownerSide.device.freePages(ownerSide.queue, pages.val.pages);
     }
   }
 
   /** Returns an error of the owner. Releases the entry of a name that the owner does not know, unless a copy is left. */
-  async function checked<E extends Extract<Outcome<never>, { tag: 'err' }>>(outcome: E): Promise<E> {
+  async function releaseIfUnknown<E extends Extract<Outcome<never>, { tag: 'err' }>>(outcome: E): Promise<E> {
     if (isNotFound(outcome) && !copy) await names.owners.release(owned, owner);
     return outcome;
   }
 }
 
-async function finishNamed(used: UsedName, removal: Removal): Promise<void> {
-  const shared = sharedFor(used);
-  if (shared) await finishRemoval(used, shared, removal);
+async function finishNamed(usedName: UsedName, removal: Removal): Promise<void> {
+  const shared = sharedFor(usedName);
+  if (shared) await finishRemoval(usedName, shared, removal);
 }
 
 /** Removals that one list of names finishes. */
@@ -407,24 +410,24 @@ async function callAt<T>(
   { connection }: Place,
   call: (side: Side) => Promise<Outcome<T>>,
 ): Promise<Outcome<T>> {
-  const side = inferlet.others.at(connection, queue.name);
-  const outcome = await answered(call(side));
+  const side = inferlet.otherHosts.at(connection, queue.name);
+  const outcome = await answerInTime(call(side));
   return outcome.tag === 'ok' ? outcome : err(ownersError(outcome.val, name, side));
 }
 
 /** True when the queue's own host does not know the name. */
 async function isLost({ inferlet, kind, name }: UsedName, { here }: Shared): Promise<boolean> {
   const { functionName } = inferlet.description;
-  const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
-  return isNotFound(await answered(here.device.ask(here.queue, asked)));
+  const call = { op: 'name-version', file: kind === 'file', name, functionName } as const;
+  return isNotFound(await answerInTime(here.device.ask(here.queue, call)));
 }
 
 /** The error with which a save fails when a host has the name; null when it does not have it. */
 async function hasName({ inferlet, queue, kind, name }: UsedName, connection: GpuHostConnection) {
-  const { device, queue: at } = inferlet.others.at(connection, queue.name);
+  const { device, queue: at } = inferlet.otherHosts.at(connection, queue.name);
   const { functionName } = inferlet.description;
-  const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
-  const version = await answered(device.ask(at, asked));
+  const call = { op: 'name-version', file: kind === 'file', name, functionName } as const;
+  const version = await answerInTime(device.ask(at, call));
   if (isNotFound(version)) return null;
   if (version.tag === 'err' && device.lost !== undefined) return ownersError(version.val, name, { device, queue: at });
   // The host has the name, though perhaps private to another function, or of another model.

@@ -105,7 +105,7 @@ describe('names of two GPU hosts', () => {
 
   /** Makes the guest's next call of an operation at another host wait for `work`; resolves when `work` is done. */
   const beforeOp = (guest: TestInferlet, host: string, op: string, work: () => Promise<void>): Promise<void> => {
-    const { device } = guest.inferlet.others.at(connectionOf(host), MODEL);
+    const { device } = guest.inferlet.otherHosts.at(connectionOf(host), MODEL);
     const done = Promise.withResolvers<void>();
     const waiting = async () => {
       device.ask = ask;

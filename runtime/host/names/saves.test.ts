@@ -148,8 +148,8 @@ describe('saves of names that two GPU hosts share', () => {
 
   it("an inferlet's usage includes that of a host that it dropped", async () => {
     const guest = at(WEST);
-    const { others } = guest.inferlet;
-    const { device, queue } = others.at(connections[EAST]!, MODEL);
+    const { otherHosts } = guest.inferlet;
+    const { device, queue } = otherHosts.at(connections[EAST]!, MODEL);
     const held = device.allocatePages(queue, 1);
     const tokens = text(9);
     const request = {
@@ -157,7 +157,7 @@ describe('saves of names that two GPU hosts share', () => {
       ...{ rows: tokens.length, output: { tag: 'distributions', val: 1 } as const },
     };
     value(await device.ask(queue, { op: 'step', request }));
-    others.drop(connections[EAST]!);
+    otherHosts.drop(connections[EAST]!);
     await guest.end();
     assert.ok(guest.inferlet.deviceUsage.gpuUs > 0);
   });

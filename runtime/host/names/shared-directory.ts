@@ -86,7 +86,7 @@ export class SharedDirectory {
     const file = randomBytes(16).toString('hex');
     const folder = this.#folderOf(name.tenant);
     const at = this.#pathOf(name, file);
-    const begun = await this.#made(
+    const begun = await this.#inTurn(
       async () => {
         await makeFolder(folder);
         const handle = await fs.open(at, CREATE, 0o600);
@@ -94,11 +94,11 @@ export class SharedDirectory {
           // Use the file server's clock, which also gave the other files their times.
           return { handle, now: (await handle.stat()).mtimeMs };
         } catch (cause) {
-          await closed(handle);
+          await closeQuietly(handle);
           throw cause;
         }
       },
-      ({ handle }) => void closed(handle),
+      ({ handle }) => void closeQuietly(handle),
     );
     if (begun.tag === 'err') return begun;
     return ok(new CopyWriter(this.#turns, { ...begun.val, path: at, file }));
@@ -106,14 +106,14 @@ export class SharedDirectory {
 
   /** Opens the file of a copy, if it is whole. The caller must close it. */
   async read(name: OwnedName, copy: DurableCopy): Promise<Outcome<CopyReader>> {
-    const opened = await this.#made(
+    const opened = await this.#inTurn(
       () => fs.open(this.#pathOf(name, copy.file), constants.O_RDONLY | constants.O_NOFOLLOW),
-      (handle) => void closed(handle),
+      (handle) => void closeQuietly(handle),
     );
     if (opened.tag === 'err')
       return opened.val.tag === 'not-found' ? err(damaged(name.name, 'its file is missing')) : opened;
     const reader = new CopyReader(this.#turns, opened.val);
-    const wrong = await this.#made(async () => {
+    const wrong = await this.#inTurn(async () => {
       const stat = await opened.val.stat();
       if (!stat.isFile() || stat.size !== HEADER_BYTES + copy.bytes) return 'its file has another length';
       const { buffer, bytesRead } = await opened.val.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0);
@@ -127,7 +127,7 @@ export class SharedDirectory {
 
   /** Deletes the file of a copy. When the directory does not answer, the file stays, and `sweep` finds it. */
   async remove(name: OwnedName, { file }: DurableCopy): Promise<void> {
-    await this.#made(() => fs.rm(this.#pathOf(name, file), { force: true }));
+    await this.#inTurn(() => fs.rm(this.#pathOf(name, file), { force: true }));
   }
 
   /**
@@ -137,14 +137,14 @@ export class SharedDirectory {
    */
   async sweep(tenant: string, files: ReadonlySet<string>, now: number): Promise<void> {
     const folder = this.#folderOf(tenant);
-    const listed = await this.#made(() => fs.readdir(folder));
+    const listed = await this.#inTurn(() => fs.readdir(folder));
     if (listed.tag === 'err') return;
     const unnamed = listed.val.filter((entry) => {
       const file = /^[0-9a-f]{40}-([0-9a-f]{32})\.kv$/.exec(entry)?.[1];
       return file !== undefined && !files.has(file);
     });
     for (const entry of unnamed.slice(0, SWEPT)) {
-      const swept = await this.#made(async () => {
+      const swept = await this.#inTurn(async () => {
         const { mtimeMs } = await fs.lstat(path.join(folder, entry));
         if (now - mtimeMs > ABANDONED_MS) await fs.rm(path.join(folder, entry), { force: true });
       });
@@ -153,8 +153,8 @@ export class SharedDirectory {
     }
   }
 
-  #made<T>(work: () => Promise<T>, undo?: (made: T) => void): Promise<Outcome<T>> {
-    return made(this.#turns, work, undo);
+  #inTurn<T>(work: () => Promise<T>, undo?: (made: T) => void): Promise<Outcome<T>> {
+    return inTurn(this.#turns, work, undo);
   }
 
   #folderOf(tenant: string): string {
@@ -181,7 +181,7 @@ export class CopyWriter {
   readonly file: string;
   readonly #turns: IoTurns;
   readonly #begun: Begun;
-  #written = 0;
+  #writtenBytes = 0;
   #isClosed = false;
 
   constructor(turns: IoTurns, begun: Begun) {
@@ -192,14 +192,14 @@ export class CopyWriter {
   }
 
   async write(bytes: Uint8Array): Promise<Outcome<undefined>> {
-    const at = HEADER_BYTES + this.#written;
-    this.#written += bytes.length;
-    return made(this.#turns, () => this.#writeAll(bytes, at));
+    const at = HEADER_BYTES + this.#writtenBytes;
+    this.#writtenBytes += bytes.length;
+    return inTurn(this.#turns, () => this.#writeAll(bytes, at));
   }
 
   /** Completes the file: writes its header and closes it. */
   finish(name: OwnedName, copy: DurableCopy): Promise<Outcome<undefined>> {
-    return made(this.#turns, async () => {
+    return inTurn(this.#turns, async () => {
       await this.#writeAll(headerOf(name, copy), 0);
       await this.#close();
       return undefined;
@@ -208,7 +208,7 @@ export class CopyWriter {
 
   /** Deletes the file, finished or not. */
   async discard(): Promise<void> {
-    await released(this.#turns, async () => {
+    await releaseInTurn(this.#turns, async () => {
       try {
         // A network file system may report a failed write only here.
         await this.#close();
@@ -219,9 +219,14 @@ export class CopyWriter {
   }
 
   async #writeAll(bytes: Uint8Array, at: number): Promise<undefined> {
-    for (let done = 0; done < bytes.length; ) {
-      const { bytesWritten } = await this.#begun.handle.write(bytes, done, bytes.length - done, at + done);
-      done += bytesWritten;
+    for (let writtenCount = 0; writtenCount < bytes.length; ) {
+      const { bytesWritten } = await this.#begun.handle.write(
+        bytes,
+        writtenCount,
+        bytes.length - writtenCount,
+        at + writtenCount,
+      );
+      writtenCount += bytesWritten;
     }
     return undefined;
   }
@@ -248,20 +253,20 @@ export class CopyReader {
   async next(length: number): Promise<Outcome<Uint8Array>> {
     const from = this.#at;
     this.#at += length;
-    return made(this.#turns, async () => {
+    return inTurn(this.#turns, async () => {
       const bytes = Buffer.alloc(length);
-      let done = 0;
-      while (done < length) {
-        const { bytesRead } = await this.#handle.read(bytes, done, length - done, from + done);
+      let readCount = 0;
+      while (readCount < length) {
+        const { bytesRead } = await this.#handle.read(bytes, readCount, length - readCount, from + readCount);
         if (bytesRead === 0) break;
-        done += bytesRead;
+        readCount += bytesRead;
       }
-      return bytes.subarray(0, done);
+      return bytes.subarray(0, readCount);
     });
   }
 
   async close(): Promise<void> {
-    await released(this.#turns, () => this.#handle.close());
+    await releaseInTurn(this.#turns, () => this.#handle.close());
   }
 }
 
@@ -271,7 +276,7 @@ export function damaged(name: string, why: string): HandlerError {
   return handlerError('internal', text);
 }
 
-async function made<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T) => void): Promise<Outcome<T>> {
+async function inTurn<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T) => void): Promise<Outcome<T>> {
   try {
     return ok(await turns.during(work, undo));
   } catch (cause) {
@@ -283,13 +288,13 @@ async function made<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T) 
 }
 
 /** Closes a file, at the latest once the directory answers again: Node ends a process that forgets an open handle. */
-async function released(turns: IoTurns, work: () => Promise<void>): Promise<void> {
+async function releaseInTurn(turns: IoTurns, work: () => Promise<void>): Promise<void> {
   // A failure loses nothing: the entry in Redis does not name the file yet, or the file was only read.
   await turns.release(work).catch(() => undefined);
 }
 
 /** Closes a handle whose caller has got an error already. */
-const closed = (handle: FileHandle): Promise<void> => handle.close().catch(() => undefined);
+const closeQuietly = (handle: FileHandle): Promise<void> => handle.close().catch(() => undefined);
 
 /** The header that a file must have. It is compared as a whole, so that no field of a file is trusted. */
 function headerOf({ tenant, model, kind, name }: OwnedName, copy: DurableCopy): Buffer {
@@ -306,17 +311,19 @@ function headerOf({ tenant, model, kind, name }: OwnedName, copy: DurableCopy): 
 /** @throws SharedDirectoryError when the directory is missing, or other users may change what is in it */
 async function checkPlace(directory: string): Promise<void> {
   const setting = `${directory} ([storage] shared_directory)`;
-  const found = await fs.stat(directory).catch((cause: unknown) => {
+  const stats = await fs.stat(directory).catch((cause: unknown) => {
     throw new SharedDirectoryError(
       `The shared directory ${setting} cannot be found: ${textOf(cause)}. Mount it on every machine with a runtime.`,
     );
   });
-  if (!found.isDirectory()) throw new SharedDirectoryError(`${setting} is not a directory.`);
-  const own = process.getuid?.();
-  if (own !== undefined && found.uid !== own) {
-    throw new SharedDirectoryError(`The shared directory ${setting} must belong to the user ${own}, not ${found.uid}.`);
+  if (!stats.isDirectory()) throw new SharedDirectoryError(`${setting} is not a directory.`);
+  const ownUid = process.getuid?.();
+  if (ownUid !== undefined && stats.uid !== ownUid) {
+    throw new SharedDirectoryError(
+      `The shared directory ${setting} must belong to the user ${ownUid}, not ${stats.uid}.`,
+    );
   }
-  if ((found.mode & 0o022) !== 0) {
+  if ((stats.mode & 0o022) !== 0) {
     throw new SharedDirectoryError(
       `Other users may write the shared directory ${setting}. Run: chmod 700 ${directory}`,
     );
@@ -339,20 +346,20 @@ async function nameFolder(
   names: FolderNames,
   attempt: <T>(work: () => Promise<T>) => Promise<T>,
 ): Promise<string> {
-  const own = randomBytes(16).toString('hex');
-  await attempt(() => makeFolder(path.join(directory, own)));
-  const noted = await names.nameFolder(own);
-  if (noted !== own) await attempt(() => fs.rmdir(path.join(directory, own)));
-  return noted;
+  const newFolder = randomBytes(16).toString('hex');
+  await attempt(() => makeFolder(path.join(directory, newFolder)));
+  const notedFolder = await names.nameFolder(newFolder);
+  if (notedFolder !== newFolder) await attempt(() => fs.rmdir(path.join(directory, newFolder)));
+  return notedFolder;
 }
 
 /** @throws SharedDirectoryError when the platform's folder is missing */
 async function checkFolder(directory: string, folder: string): Promise<void> {
-  const found = await fs.lstat(folder).catch((cause: unknown) => {
+  const stats = await fs.lstat(folder).catch((cause: unknown) => {
     if (codeOf(cause) === 'ENOENT') return null;
     throw cause;
   });
-  if (found?.isDirectory()) return;
+  if (stats?.isDirectory()) return;
   throw new SharedDirectoryError(
     `The shared directory ${directory} ([storage] shared_directory) lacks this platform's folder of durable copies, so it is not the one that ` +
       `other machines have, or that this machine had. Mount that one. If the copies are lost for good, run: mkdir -m 700 ${folder}`,

@@ -45,18 +45,18 @@ export class SharedNames {
   /** Counts a removal as under way until it settles. */
   removing<T>(name: OwnedName, removal: Promise<T>): Promise<T> {
     const key = keyOf(name);
-    const settled = removal
+    const settling = removal
       .catch(() => undefined)
       .finally(() => {
-        if (this.#removals.get(key) === settled) this.#removals.delete(key);
+        if (this.#removals.get(key) === settling) this.#removals.delete(key);
       });
-    this.#removals.set(key, settled);
+    this.#removals.set(key, settling);
     return removal;
   }
 
   /** True when names of another host, or copies in shared storage, may be used at this one. */
-  isShared(own: GpuHostConnection): boolean {
-    return (this.#hosts.list.length > 1 || this.durable !== undefined) && own.version >= COPIES_VERSION;
+  isShared(ownHost: GpuHostConnection): boolean {
+    return (this.#hosts.list.length > 1 || this.durable !== undefined) && ownHost.version >= COPIES_VERSION;
   }
 
   /** The GPU host of that name; undefined when the platform has none. */
@@ -65,12 +65,12 @@ export class SharedNames {
   }
 
   /**
-   * The other GPU host that owns a name; null when `own` owns the name, or no host does. An entry of a host
+   * The other GPU host that owns a name; null when `ownHost` owns the name, or no host does. An entry of a host
    * that the platform no longer has does not count, nor does one for a name that ended with an earlier process of its host.
    * @param owner the entry of the name
    */
-  placeOf(name: string, owner: NameOwner | null, own: GpuHostConnection): Outcome<Place | null> {
-    if (!owner || owner.host === own.name) return ok(null);
+  placeOf(name: string, owner: NameOwner | null, ownHost: GpuHostConnection): Outcome<Place | null> {
+    if (!owner || owner.host === ownHost.name) return ok(null);
     const connection = this.host(owner.host);
     if (!connection) return ok(null);
     if (!connection.connected) return err(away(name, owner.host));
@@ -79,14 +79,14 @@ export class SharedNames {
   }
 
   /** Forgets a name that a host has removed. @throws StoreError */
-  async forget(name: OwnedName, own: GpuHostConnection): Promise<void> {
+  async forget(name: OwnedName, ownHost: GpuHostConnection): Promise<void> {
     const owner = await this.owners.of(name);
-    if (owner?.host === own.name) await this.owners.release(name, owner);
+    if (owner?.host === ownHost.name) await this.owners.release(name, owner);
   }
 
   /** Notes that a host has a name that no entry names, because it was stored before hosts shared names. @throws StoreError */
-  async note(name: OwnedName, own: GpuHostConnection): Promise<void> {
-    await this.owners.claim(name, ownerOf(own, true), null);
+  async note(name: OwnedName, ownHost: GpuHostConnection): Promise<void> {
+    await this.owners.claim(name, ownerOf(ownHost, true), null);
   }
 
   /** Replaces the entry of a name that a host has, and returns the new entry; null when a save came first. @throws StoreError */
@@ -103,37 +103,39 @@ export class SharedNames {
    */
   async claim(
     name: OwnedName,
-    own: GpuHostConnection,
+    ownHost: GpuHostConnection,
     persistent: boolean,
     has: (connection: GpuHostConnection) => Promise<HandlerError | null>,
   ): Promise<HandlerError | null> {
-    const mine = ownerOf(own, persistent);
+    const mine = ownerOf(ownHost, persistent);
     let replaced: NameOwner | null = null;
     for (let tries = 0; tries < MAX_TRIES; tries++) {
-      const other: NameOwner | null = await this.owners.claim(name, mine, replaced);
-      if (!other) {
+      const otherOwner: NameOwner | null = await this.owners.claim(name, mine, replaced);
+      if (!otherOwner) {
         // A copy of another claim does not count, whether or not its file is deleted now.
         await this.durable?.end(name, mine.claim).catch(() => undefined);
         return null;
       }
-      const isOwn = other.host === own.name;
+      const isOwn = otherOwner.host === ownHost.name;
       const refused =
-        (isOwn ? null : await this.#refusal(name, other, has)) ??
-        // The entry is of `own`, which has just stored the name. A KV file may replace its earlier content. A host refuses an export under a
-        // name that it has, so `own` no longer has the export of the entry. With an entry of the present process, a removal or another save
+        (isOwn ? null : await this.#refusal(name, otherOwner, has)) ??
+        // The entry is of `ownHost`, which has just stored the name. A KV file may replace its earlier content. A host refuses an export under a
+        // name that it has, so `ownHost` no longer has the export of the entry. With an entry of the present process, a removal or another save
         // is under way. With an entry of an earlier process, the host has lost the export, and a durable copy may be left.
-        (isOwn && (name.kind === 'file' || other.hostId === mine.hostId) ? null : await this.#copyRefusal(name, other));
+        (isOwn && (name.kind === 'file' || otherOwner.hostId === mine.hostId)
+          ? null
+          : await this.#copyRefusal(name, otherOwner));
       if (refused) return refused;
-      replaced = other;
+      replaced = otherOwner;
     }
     return handlerError('unavailable', `"${name.name}" is being saved by many inferlets at once; try again`);
   }
 
-  /** The connected hosts besides `own` that own some of these names, with the names. */
-  holders(owners: ReadonlyMap<string, NameOwner>, own: GpuHostConnection): Map<GpuHostConnection, Set<string>> {
+  /** The connected hosts besides `ownHost` that own some of these names, with the names. */
+  holders(owners: ReadonlyMap<string, NameOwner>, ownHost: GpuHostConnection): Map<GpuHostConnection, Set<string>> {
     const holders = new Map<GpuHostConnection, Set<string>>();
     for (const [name, owner] of owners) {
-      const connection = owner.host === own.name ? undefined : this.host(owner.host);
+      const connection = owner.host === ownHost.name ? undefined : this.host(owner.host);
       if (!connection?.connected || connection.version < COPIES_VERSION || isOver(owner, connection)) continue;
       const names = holders.get(connection) ?? new Set();
       holders.set(connection, names.add(name));
@@ -158,11 +160,11 @@ export class SharedNames {
     if (!connection) return null;
     if (!connection.connected) return away(name, owner.host);
     if (isOver(owner, connection)) return null;
-    const what = kind === 'export' ? 'unexport it first' : 'only the holder of its lock may save it anew';
-    const taken = `the name "${name}" is taken on GPU host ${owner.host}; ${what}`;
-    if (connection.version < COPIES_VERSION) return handlerError('invalid-argument', taken);
+    const advice = kind === 'export' ? 'unexport it first' : 'only the holder of its lock may save it anew';
+    const takenText = `the name "${name}" is taken on GPU host ${owner.host}; ${advice}`;
+    if (connection.version < COPIES_VERSION) return handlerError('invalid-argument', takenText);
     const refused = await has(connection);
-    return refused?.tag === 'invalid-argument' ? handlerError('invalid-argument', taken) : refused;
+    return refused?.tag === 'invalid-argument' ? handlerError('invalid-argument', takenText) : refused;
   }
 }
 

@@ -33,7 +33,7 @@ export class TransferTurns {
   async during<T>(tenant: string, signal: AbortSignal, transfer: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
     if (signal.aborted) return err(STOPPED);
     if (this.#waiting.has(tenant) || !this.#mayRun(tenant)) {
-      const refused = await this.#turn(tenant, signal);
+      const refused = await this.#waitForTurn(tenant, signal);
       if (refused) return err(refused);
     } else this.#enter(tenant);
     try {
@@ -54,27 +54,27 @@ export class TransferTurns {
 
   #leave(tenant: string): void {
     this.#total--;
-    const left = (this.#running.get(tenant) ?? 0) - 1;
-    if (left > 0) this.#running.set(tenant, left);
+    const remaining = (this.#running.get(tenant) ?? 0) - 1;
+    if (remaining > 0) this.#running.set(tenant, remaining);
     else this.#running.delete(tenant);
     // A tenant that gets a turn goes behind the others, where this loop meets it again.
-    for (const [next, waiting] of this.#waiting) {
+    for (const [nextTenant, waiting] of this.#waiting) {
       if (this.#total >= MAX_ALL) return;
       const [first] = waiting;
-      if (!first || !this.#mayRun(next)) continue;
-      this.#waiting.delete(next);
+      if (!first || !this.#mayRun(nextTenant)) continue;
+      this.#waiting.delete(nextTenant);
       waiting.delete(first);
-      if (waiting.size > 0) this.#waiting.set(next, waiting);
-      this.#enter(next);
+      if (waiting.size > 0) this.#waiting.set(nextTenant, waiting);
+      this.#enter(nextTenant);
       first.begin();
     }
   }
 
-  #turn(tenant: string, signal: AbortSignal) {
+  #waitForTurn(tenant: string, signal: AbortSignal) {
     return new Promise<HandlerError | null>((resolve) => {
       const end = (why: HandlerError | null): void => {
         clearTimeout(timer);
-        signal.removeEventListener('abort', aborted);
+        signal.removeEventListener('abort', onAbort);
         resolve(why);
       };
       const leave = (why: HandlerError): void => {
@@ -84,9 +84,9 @@ export class TransferTurns {
         end(why);
       };
       const waiting: Waiting = { begin: () => end(null) };
-      const aborted = () => leave(STOPPED);
+      const onAbort = () => leave(STOPPED);
       const timer = setTimeout(() => leave(TOO_MANY), this.#waitMs);
-      signal.addEventListener('abort', aborted);
+      signal.addEventListener('abort', onAbort);
       const queue = this.#waiting.get(tenant);
       if (queue) queue.add(waiting);
       else this.#waiting.set(tenant, new Set([waiting]));

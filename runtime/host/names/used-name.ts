@@ -51,11 +51,11 @@ export async function findName({ names, own, owned }: Shared): Promise<Outcome<F
   }
 }
 
-export function sharedFor(used: UsedName): Shared | undefined {
-  const names = namesOf(used.inferlet);
-  const { device, model, id } = used.queue;
+export function sharedFor(usedName: UsedName): Shared | undefined {
+  const names = namesOf(usedName.inferlet);
+  const { device, model, id } = usedName.queue;
   if (!names || !device || !model || !names.isShared(model.connection)) return undefined;
-  return { names, own: model.connection, here: { device, queue: id }, owned: ownedName(used) };
+  return { names, own: model.connection, here: { device, queue: id }, owned: ownedName(usedName) };
 }
 
 export function namesOf({ services }: Inferlet): SharedNames | undefined {

@@ -40,18 +40,18 @@ export async function openDelegation(own: OwnGroup = ownGroup(), pid = process.p
 
 /** Moves a group's processes into the platform's group. @returns a foreign process that prevents the move, or null */
 export function moveIn(directory: string, pid: number): number | null {
-  const inner = path.join(directory, PLATFORM_GROUP);
+  const platformGroup = path.join(directory, PLATFORM_GROUP);
   for (let round = 0; round < MOVING_ROUNDS; round++) {
     const pids = tryRead(path.join(directory, 'cgroup.procs')).split('\n').filter(Boolean).map(Number);
     if (pids.length === 0) break;
-    const stranger = pids.find((each) => !related(each, pid));
+    const stranger = pids.find((each) => !isRelated(each, pid));
     if (stranger !== undefined) return stranger;
     try {
-      mkdirSync(inner, { recursive: true });
+      mkdirSync(platformGroup, { recursive: true });
     } catch {
       break;
     }
-    for (const each of pids) tryWrite(path.join(inner, 'cgroup.procs'), `${each}`);
+    for (const each of pids) tryWrite(path.join(platformGroup, 'cgroup.procs'), `${each}`);
   }
   return null;
 }
@@ -66,10 +66,12 @@ export function handDown(directory: string, controllers: readonly Controller[]):
 }
 
 /** True when a process is an ancestor of this one, has the same starter, or has just ended. */
-function related(other: number, pid: number): boolean {
+function isRelated(otherPid: number, pid: number): boolean {
   const starter = parentOf(pid);
-  const mine = ancestors(pid);
-  return mine.includes(other) || (starter !== null && ancestors(other).includes(starter)) || gone(other);
+  const ownAncestors = ancestors(pid);
+  return (
+    ownAncestors.includes(otherPid) || (starter !== null && ancestors(otherPid).includes(starter)) || hasEnded(otherPid)
+  );
 }
 
 /** Returns a process, its parent, and so on. */
@@ -80,7 +82,7 @@ function ancestors(pid: number): number[] {
 }
 
 /** Id 0 stands for a process that this process cannot see. */
-const gone = (pid: number): boolean => pid > 0 && tryRead(`/proc/${pid}/stat`) === '';
+const hasEnded = (pid: number): boolean => pid > 0 && tryRead(`/proc/${pid}/stat`) === '';
 
 function parentOf(pid: number): number | null {
   const parent = Number(tryRead(`/proc/${pid}/stat`).split(') ').at(-1)?.split(' ')[1]);

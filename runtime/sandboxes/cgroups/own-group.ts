@@ -18,23 +18,24 @@ export type OwnGroup =
  * Changes nothing.
  */
 export function ownGroup(proc = '/proc/self'): OwnGroup {
-  const found = groupDirectory(tryRead(`${proc}/cgroup`), tryRead(`${proc}/mountinfo`));
-  if (found === null) return { missing: 'this process is in no mounted cgroup v2' };
-  return delegatedGroup(path.basename(found) === PLATFORM_GROUP ? path.dirname(found) : found);
+  const directory = groupDirectory(tryRead(`${proc}/cgroup`), tryRead(`${proc}/mountinfo`));
+  if (directory === null) return { missing: 'this process is in no mounted cgroup v2' };
+  return delegatedGroup(path.basename(directory) === PLATFORM_GROUP ? path.dirname(directory) : directory);
 }
 
 /** Checks that this process may make groups in a cgroup2 directory, and returns the controllers that it may delegate. */
 export function delegatedGroup(directory: string): OwnGroup {
-  const listed = tryRead(path.join(directory, 'cgroup.controllers')).trim().split(' ');
-  const controllers = (['memory', 'cpu'] as const).filter((name) => listed.includes(name));
+  const available = tryRead(path.join(directory, 'cgroup.controllers')).trim().split(' ');
+  const controllers = (['memory', 'cpu'] as const).filter((name) => available.includes(name));
   if (controllers.length === 0) return { missing: `${directory} has neither the memory nor the cpu controller` };
   if (!existsSync(path.join(directory, 'cgroup.events')))
     return { missing: `${directory} is the machine's root group` };
   // Root may write into any group, but a login's group holds its shell and the other processes of its user.
   if (/^session-.*\.scope$/.test(path.basename(directory)))
     return { missing: `${directory} belongs to a login session` };
-  const needed = ['.', 'cgroup.procs', 'cgroup.subtree_control'];
-  if (!needed.every((name) => writable(path.join(directory, name)))) return { missing: `${directory} is not writable` };
+  const neededFiles = ['.', 'cgroup.procs', 'cgroup.subtree_control'];
+  if (!neededFiles.every((name) => writable(path.join(directory, name))))
+    return { missing: `${directory} is not writable` };
   return { directory, controllers };
 }
 
@@ -44,14 +45,14 @@ export function delegatedGroup(directory: string): OwnGroup {
  * @param mountinfo text of `/proc/PID/mountinfo`, proc(5)
  */
 export function groupDirectory(cgroup: string, mountinfo: string): string | null {
-  const own = /^0::(\/.*)$/m.exec(cgroup)?.[1];
-  if (own === undefined || own.split('/').includes('..')) return null;
+  const groupPath = /^0::(\/.*)$/m.exec(cgroup)?.[1];
+  if (groupPath === undefined || groupPath.split('/').includes('..')) return null;
   for (const line of mountinfo.split('\n')) {
     const [mount = '', source = ''] = line.split(' - ');
     if (source.split(' ')[0] !== 'cgroup2') continue;
-    const [, , , root = '', point = ''] = mount.split(' ').map(unescaped);
-    const below = path.posix.relative(root, own);
-    if (below.split('/')[0] !== '..') return path.posix.join(point, below);
+    const [, , , root = '', mountPoint = ''] = mount.split(' ').map(unescaped);
+    const relativePath = path.posix.relative(root, groupPath);
+    if (relativePath.split('/')[0] !== '..') return path.posix.join(mountPoint, relativePath);
   }
   return null;
 }

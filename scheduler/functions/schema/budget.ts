@@ -24,15 +24,15 @@ export class TooDeepError extends Error {
  * without a clock. A step takes 20 to 60 ns.
  */
 export class StepBudget {
-  #left: number;
+  #remainingSteps: number;
 
   constructor(steps: number) {
-    this.#left = steps;
+    this.#remainingSteps = steps;
   }
 
   /** @throws StepsExhausted */
   spend(steps: number): void {
-    this.#left -= steps;
-    if (this.#left < 0) throw new StepsExhausted();
+    this.#remainingSteps -= steps;
+    if (this.#remainingSteps < 0) throw new StepsExhausted();
   }
 }

@@ -28,12 +28,12 @@ export function areEqual(one: unknown, other: unknown, budget: StepBudget, depth
 
 /** The indexes of two equal items; null when all differ. Takes linear time in the size of the items: it writes each once. @throws TooDeepError */
 export function duplicates(items: readonly unknown[], budget: StepBudget): readonly [number, number] | null {
-  const seen = new Map<string, number>();
+  const indexByText = new Map<string, number>();
   for (const [index, item] of items.entries()) {
     const text = canonical(item, budget);
-    const first = seen.get(text);
-    if (first !== undefined) return [first, index];
-    seen.set(text, index);
+    const firstIndex = indexByText.get(text);
+    if (firstIndex !== undefined) return [firstIndex, index];
+    indexByText.set(text, index);
   }
   return null;
 }

@@ -33,6 +33,6 @@ export function pointerOf(steps: readonly PropertyKey[]): string {
     .join('');
 }
 
-export function clipped(text: string, most: number): string {
-  return text.length > most ? `${text.slice(0, most)}…` : text;
+export function clipped(text: string, maxLength: number): string {
+  return text.length > maxLength ? `${text.slice(0, maxLength)}…` : text;
 }

@@ -31,47 +31,47 @@ export function jsonValue(text: string, revive?: (value: unknown, source: string
 
 /** The name that takes the place of one that cannot be written without escapes. No text has it, because it is random. */
 function substitute(names: Map<string, string>, name: string): string {
-  const known = names.get(name) ?? crypto.randomUUID();
-  names.set(name, known);
-  return known;
+  const replacement = names.get(name) ?? crypto.randomUUID();
+  names.set(name, replacement);
+  return replacement;
 }
 
 /** The places of the keys with escapes, from quotation mark to quotation mark. */
 function escapedKeys(text: string): [start: number, end: number][] {
-  const found: [number, number][] = [];
+  const keyRanges: [number, number][] = [];
   let backslash = text.indexOf('\\');
   for (let start = text.indexOf('"'); start >= 0 && backslash >= 0; ) {
     let end = text.indexOf('"', start + 1);
     while (end >= 0 && isEscaped(text, end)) end = text.indexOf('"', end + 1);
     if (end < 0) break;
     if (backslash < start) backslash = text.indexOf('\\', start);
-    if (backslash >= 0 && backslash < end && isKey(text, end)) found.push([start, end + 1]);
+    if (backslash >= 0 && backslash < end && isKey(text, end)) keyRanges.push([start, end + 1]);
     start = text.indexOf('"', end + 1);
   }
-  return found;
+  return keyRanges;
 }
 
 /** True for a quotation mark behind an odd number of backslashes. */
 function isEscaped(text: string, at: number): boolean {
-  let first = at;
-  while (text[first - 1] === '\\') first--;
-  return (at - first) % 2 === 1;
+  let firstBackslash = at;
+  while (text[firstBackslash - 1] === '\\') firstBackslash--;
+  return (at - firstBackslash) % 2 === 1;
 }
 
 /** True if a colon follows the string that ends at `end`. */
 function isKey(text: string, end: number): boolean {
-  let at = end + 1;
-  while (text[at] === ' ' || text[at] === '\n' || text[at] === '\r' || text[at] === '\t') at++;
-  return text[at] === ':';
+  let index = end + 1;
+  while (text[index] === ' ' || text[index] === '\n' || text[index] === '\r' || text[index] === '\t') index++;
+  return text[index] === ':';
 }
 
 /** Renames members at any depth, and keeps their order. */
 function rename(root: unknown, names: ReadonlyMap<string, string>): void {
-  const left = [root];
-  for (let value = left.pop(); value !== undefined; value = left.pop()) {
+  const remainingValues = [root];
+  for (let value = remainingValues.pop(); value !== undefined; value = remainingValues.pop()) {
     if (typeof value !== 'object' || value === null) continue;
     const entries = Object.entries(value);
-    for (const [, member] of entries) if (typeof member === 'object' && member !== null) left.push(member);
+    for (const [, member] of entries) if (typeof member === 'object' && member !== null) remainingValues.push(member);
     if (!entries.some(([key]) => names.has(key))) continue;
     for (const [key] of entries) Reflect.deleteProperty(value, key);
     for (const [key, member] of entries) {

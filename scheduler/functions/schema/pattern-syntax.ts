@@ -39,7 +39,7 @@ export function parsePattern(source: string): PatternNode {
 
 class Parser {
   readonly #source: string;
-  #at = 0;
+  #position = 0;
   #nesting = 0;
 
   constructor(source: string) {
@@ -53,13 +53,13 @@ class Parser {
   #alternatives(): PatternNode {
     const items = [this.#sequence()];
     while (this.#take('|')) items.push(this.#sequence());
-    const [only] = items;
-    return items.length === 1 && only ? only : { kind: 'alternatives', items };
+    const [onlyItem] = items;
+    return items.length === 1 && onlyItem ? onlyItem : { kind: 'alternatives', items };
   }
 
   #sequence(): PatternNode {
     const items: PatternNode[] = [];
-    while (this.#at < this.#source.length && !this.#sees('|') && !this.#sees(')')) items.push(this.#term());
+    while (this.#position < this.#source.length && !this.#sees('|') && !this.#sees(')')) items.push(this.#term());
     return { kind: 'sequence', items };
   }
 
@@ -67,11 +67,11 @@ class Parser {
     for (const assertion of ['^', '$', '\\b', '\\B'] as const) {
       if (this.#take(assertion)) return { kind: 'assertion', assertion };
     }
-    return this.#repeated(this.#sees('(') ? this.#group() : { kind: 'set', source: this.#atom() });
+    return this.#withQuantifier(this.#sees('(') ? this.#group() : { kind: 'set', source: this.#atom() });
   }
 
   #group(): PatternNode {
-    if (/^\(\?<?[=!]/.test(this.#source.slice(this.#at, this.#at + 4))) {
+    if (/^\(\?<?[=!]/.test(this.#source.slice(this.#position, this.#position + 4))) {
       throw new PatternError(
         'looks ahead or behind (`(?=`, `(?!`, `(?<=`, `(?<!`), and no pattern may: matching would not take linear time. Use `not`, or `allOf` with several patterns',
       );
@@ -81,14 +81,14 @@ class Parser {
       throw new PatternError(`has groups nested more than ${MAX_NESTING} deep. Write a flatter pattern`);
     }
     const opening = /\((?:\?:|\?<[^>]*>|(?!\?))/y;
-    opening.lastIndex = this.#at;
+    opening.lastIndex = this.#position;
     const [text] = opening.exec(this.#source) ?? [];
     if (text === undefined) {
       throw new PatternError(
         'changes flags within the pattern (`(?i:`), which is not supported. Write `[aA]` for both cases',
       );
     }
-    this.#at += text.length;
+    this.#position += text.length;
     const inner = this.#alternatives();
     this.#take(')');
     this.#nesting -= 1;
@@ -97,51 +97,51 @@ class Parser {
 
   /** The source of an atom, which matches one code point. */
   #atom(): string {
-    const from = this.#at;
+    const start = this.#position;
     if (this.#sees('[')) {
       // V8 has checked that the class ends; with the flag `u`, classes do not nest.
-      for (this.#at += 1; !this.#sees(']'); ) this.#at += this.#sees('\\') ? 2 : 1;
-      this.#at += 1;
+      for (this.#position += 1; !this.#sees(']'); ) this.#position += this.#sees('\\') ? 2 : 1;
+      this.#position += 1;
     } else if (this.#sees('\\')) {
       const escaped =
         /\\(?:u\{[0-9A-Fa-f]+\}|u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|c[A-Za-z]|[pP]\{[^}]*\}|.)/suy;
-      escaped.lastIndex = from;
+      escaped.lastIndex = start;
       const [text = ''] = escaped.exec(this.#source) ?? [];
       if (/^\\[1-9k]/.test(text)) {
         throw new PatternError(
           'refers back to a group (`\\1`, `\\k<name>`), and no pattern may: matching would not take linear time. Write the text out, or check it in the function',
         );
       }
-      this.#at += text.length;
+      this.#position += text.length;
     } else {
-      this.#at += String.fromCodePoint(this.#source.codePointAt(from) ?? 0).length;
+      this.#position += String.fromCodePoint(this.#source.codePointAt(start) ?? 0).length;
     }
-    return this.#source.slice(from, this.#at);
+    return this.#source.slice(start, this.#position);
   }
 
-  #repeated(item: PatternNode): PatternNode {
+  #withQuantifier(item: PatternNode): PatternNode {
     const quantifier = /(?:[*+?]|\{(\d+)(?:(,)(\d*))?\})/y;
-    quantifier.lastIndex = this.#at;
+    quantifier.lastIndex = this.#position;
     const match = quantifier.exec(this.#source);
     if (match === null) return item;
-    this.#at += match[0].length;
+    this.#position += match[0].length;
     // A lazy quantifier matches the same texts.
     this.#take('?');
     const [text, least, comma, most] = match;
     if (text === '*') return { kind: 'repeat', item, least: 0, most: Number.POSITIVE_INFINITY };
     if (text === '+') return { kind: 'repeat', item, least: 1, most: Number.POSITIVE_INFINITY };
     if (text === '?') return { kind: 'repeat', item, least: 0, most: 1 };
-    const bound = comma === undefined ? Number(least) : most === '' ? Number.POSITIVE_INFINITY : Number(most);
-    return { kind: 'repeat', item, least: Number(least), most: bound };
+    const maxCount = comma === undefined ? Number(least) : most === '' ? Number.POSITIVE_INFINITY : Number(most);
+    return { kind: 'repeat', item, least: Number(least), most: maxCount };
   }
 
   #sees(text: string): boolean {
-    return this.#source.startsWith(text, this.#at);
+    return this.#source.startsWith(text, this.#position);
   }
 
   #take(text: string): boolean {
-    const seen = this.#sees(text);
-    if (seen) this.#at += text.length;
-    return seen;
+    const isPresent = this.#sees(text);
+    if (isPresent) this.#position += text.length;
+    return isPresent;
   }
 }

@@ -28,8 +28,8 @@ const MATCH = 4;
 export class Pattern {
   readonly #program: Program;
   /** Threads of this and of the next position. */
-  #now: Threads;
-  #next: Threads;
+  #currentThreads: Threads;
+  #nextThreads: Threads;
 
   /** @throws PatternError for an invalid pattern, or one that cannot be matched in linear time */
   constructor(source: string) {
@@ -41,8 +41,8 @@ export class Pattern {
       );
     }
     this.#program = new Program(tree);
-    this.#now = new Threads(this.#program.length);
-    this.#next = new Threads(this.#program.length);
+    this.#currentThreads = new Threads(this.#program.length);
+    this.#nextThreads = new Threads(this.#program.length);
   }
 
   /** Instructions, which bound the steps per character of a text. */
@@ -53,36 +53,36 @@ export class Pattern {
   /** True when some part of a text matches, as in `RegExp.test` with the flag `u`. Throws the budget's errors. */
   test(text: string, budget: StepBudget): boolean {
     const program = this.#program;
-    this.#now.clear();
-    let before = -1;
-    for (let at = 0; ; ) {
-      const code = at < text.length ? (text.codePointAt(at) ?? -1) : -1;
-      const started = this.#now.count;
-      const found = this.#follow(0, before, code);
-      budget.spend((1 + this.#now.count) * (code < ASCII ? 1 : OTHER_STEPS));
-      if (found) return true;
+    this.#currentThreads.clear();
+    let previousCode = -1;
+    for (let position = 0; ; ) {
+      const code = position < text.length ? (text.codePointAt(position) ?? -1) : -1;
+      const startedCount = this.#currentThreads.count;
+      const isMatch = this.#follow(0, previousCode, code);
+      budget.spend((1 + this.#currentThreads.count) * (code < ASCII ? 1 : OTHER_STEPS));
+      if (isMatch) return true;
       // No thread is left, and an anchored pattern starts new ones only at the start of the text.
-      if (code < 0 || (program.anchored && started === 0 && at > 0)) return false;
-      at += code > 0xffff ? 2 : 1;
-      const following = code;
-      const after = at < text.length ? (text.codePointAt(at) ?? -1) : -1;
-      this.#next.clear();
-      const current = this.#now;
-      this.#now = this.#next;
-      this.#next = current;
+      if (code < 0 || (program.anchored && startedCount === 0 && position > 0)) return false;
+      position += code > 0xffff ? 2 : 1;
+      const consumedCode = code;
+      const nextCode = position < text.length ? (text.codePointAt(position) ?? -1) : -1;
+      this.#nextThreads.clear();
+      const current = this.#currentThreads;
+      this.#currentThreads = this.#nextThreads;
+      this.#nextThreads = current;
       for (let i = 0; i < current.count; i++) {
         const pc = current.list[i] ?? 0;
-        if (!program.takes(pc, following)) continue;
-        if (this.#follow(pc + 1, following, after)) return true;
+        if (!program.takes(pc, consumedCode)) continue;
+        if (this.#follow(pc + 1, consumedCode, nextCode)) return true;
       }
-      before = code;
+      previousCode = code;
     }
   }
 
   /** Adds an instruction and all that it reaches without a character. Returns true when it reaches the end of the pattern. */
-  #follow(start: number, before: number, after: number): boolean {
+  #follow(start: number, previousCode: number, nextCode: number): boolean {
     const { op, first, second } = this.#program;
-    const threads = this.#now;
+    const threads = this.#currentThreads;
     const { stack } = threads;
     let height = 0;
     stack[height++] = start;
@@ -98,7 +98,7 @@ export class Pattern {
           stack[height++] = first[pc] ?? 0;
           break;
         case ASSERT:
-          if (holds(first[pc] ?? 0, before, after)) stack[height++] = pc + 1;
+          if (assertionHolds(first[pc] ?? 0, previousCode, nextCode)) stack[height++] = pc + 1;
           break;
       }
     }
@@ -110,14 +110,14 @@ export class Pattern {
 class Threads {
   readonly list: Uint16Array;
   readonly stack: Uint16Array;
-  readonly #places: Uint16Array;
+  readonly #indexes: Uint16Array;
   count = 0;
 
   constructor(instructions: number) {
     this.list = new Uint16Array(instructions);
     // Each instruction is added once and pushes two at most.
     this.stack = new Uint16Array(2 * instructions + 1);
-    this.#places = new Uint16Array(instructions);
+    this.#indexes = new Uint16Array(instructions);
   }
 
   clear(): void {
@@ -125,9 +125,9 @@ class Threads {
   }
 
   add(pc: number): boolean {
-    const place = this.#places[pc] ?? 0;
-    if (place < this.count && this.list[place] === pc) return false;
-    this.#places[pc] = this.count;
+    const index = this.#indexes[pc] ?? 0;
+    if (index < this.count && this.list[index] === pc) return false;
+    this.#indexes[pc] = this.count;
     this.list[this.count++] = pc;
     return true;
   }
@@ -182,10 +182,10 @@ class Program {
   #emitAlternatives(items: readonly PatternNode[]): void {
     const jumps: number[] = [];
     for (const [index, item] of items.entries()) {
-      const last = index === items.length - 1;
-      const split = last ? -1 : this.#push(SPLIT, this.length + 1, 0);
+      const isLast = index === items.length - 1;
+      const split = isLast ? -1 : this.#push(SPLIT, this.length + 1, 0);
       this.#emit(item);
-      if (last) continue;
+      if (isLast) continue;
       jumps.push(this.#push(SPLIT, 0, 0));
       this.second[split] = this.length;
     }
@@ -242,32 +242,32 @@ class Program {
 
 /** The code points that an atom of a pattern matches. */
 class CodePoints {
-  readonly #native: RegExp;
+  readonly #regExp: RegExp;
   /** 0 not tested yet, 1 in the set, 2 not in it. */
   readonly #ascii = new Uint8Array(ASCII);
   /** Cached answers for other code points, `2 × code + answer`, by the lowest bits of the code. */
-  readonly #others = new Int32Array(OTHERS);
+  readonly #otherAnswers = new Int32Array(OTHERS);
 
   constructor(source: string) {
-    this.#native = new RegExp(`^${source}$`, 'u');
+    this.#regExp = new RegExp(`^${source}$`, 'u');
   }
 
   has(code: number): boolean {
     if (code >= ASCII) return this.#hasOther(code);
-    const known = this.#ascii[code];
-    if (known !== 0) return known === 1;
-    const found = this.#native.test(String.fromCharCode(code));
-    this.#ascii[code] = found ? 1 : 2;
-    return found;
+    const cachedAnswer = this.#ascii[code];
+    if (cachedAnswer !== 0) return cachedAnswer === 1;
+    const isMatch = this.#regExp.test(String.fromCharCode(code));
+    this.#ascii[code] = isMatch ? 1 : 2;
+    return isMatch;
   }
 
   #hasOther(code: number): boolean {
-    const place = code % OTHERS;
-    const kept = this.#others[place] ?? 0;
-    if (kept >> 1 === code) return (kept & 1) === 1;
-    const found = this.#native.test(String.fromCodePoint(code));
-    this.#others[place] = 2 * code + (found ? 1 : 0);
-    return found;
+    const slot = code % OTHERS;
+    const cachedEntry = this.#otherAnswers[slot] ?? 0;
+    if (cachedEntry >> 1 === code) return (cachedEntry & 1) === 1;
+    const isMatch = this.#regExp.test(String.fromCodePoint(code));
+    this.#otherAnswers[slot] = 2 * code + (isMatch ? 1 : 0);
+    return isMatch;
   }
 }
 
@@ -307,16 +307,16 @@ function isAnchored(node: PatternNode): boolean {
   }
 }
 
-function holds(assertion: number, before: number, after: number): boolean {
+function assertionHolds(assertion: number, previousCode: number, nextCode: number): boolean {
   switch (ASSERTIONS[assertion]) {
     case '^':
-      return before < 0;
+      return previousCode < 0;
     case '$':
-      return after < 0;
+      return nextCode < 0;
     case '\\b':
-      return isWord(before) !== isWord(after);
+      return isWord(previousCode) !== isWord(nextCode);
     default:
-      return isWord(before) === isWord(after);
+      return isWord(previousCode) === isWord(nextCode);
   }
 }
 

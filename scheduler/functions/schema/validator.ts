@@ -30,19 +30,19 @@ export class SchemaValidator {
   readonly #root: JsonSchema | boolean;
   readonly #references: References | null;
   readonly #patterns = new Map<string, Pattern>();
-  readonly #tracks: boolean;
+  readonly #tracksEvaluated: boolean;
 
   /** @throws SchemaError, PatternError */
   constructor(schema: JsonSchema | boolean) {
     this.#root = schema;
     this.#references = typeof schema === 'boolean' ? null : new References(schema);
-    this.#tracks = [...this.#schemas()].some(
+    this.#tracksEvaluated = [...this.#schemas()].some(
       (each) => Object.hasOwn(each, 'unevaluatedProperties') || Object.hasOwn(each, 'unevaluatedItems'),
     );
     let size = 0;
     for (const source of this.#sources()) {
       if (this.#patterns.has(source)) continue;
-      const pattern = compiled(source);
+      const pattern = compiledPattern(source);
       size += pattern.size;
       this.#patterns.set(source, pattern);
       if (this.#patterns.size > MAX_PATTERNS)
@@ -54,8 +54,8 @@ export class SchemaValidator {
 
   /** Returns the first fault of a value, or null. Throws `StepsExhausted` and `TooDeepError`. */
   check(value: unknown, steps = MAX_STEPS): Fault | null {
-    const run = new Run(this.#references, this.#patterns, this.#tracks, new StepBudget(steps));
-    return run.check(value, this.#root, null, run.evaluated(null));
+    const run = new Run(this.#references, this.#patterns, this.#tracksEvaluated, new StepBudget(steps));
+    return run.check(value, this.#root, null, run.newEvaluated(null));
   }
 
   #schemas(): Iterable<JsonSchema> {
@@ -70,7 +70,7 @@ export class SchemaValidator {
   }
 }
 
-function compiled(source: string): Pattern {
+function compiledPattern(source: string): Pattern {
   try {
     return new Pattern(source);
   } catch (error) {
@@ -84,28 +84,28 @@ function compiled(source: string): Pattern {
 class Run {
   readonly #references: References | null;
   readonly #patterns: ReadonlyMap<string, Pattern>;
-  readonly #tracks: boolean;
+  readonly #tracksEvaluated: boolean;
   readonly #budget: StepBudget;
   #depth = 0;
 
   constructor(
     references: References | null,
     patterns: ReadonlyMap<string, Pattern>,
-    tracks: boolean,
+    tracksEvaluated: boolean,
     budget: StepBudget,
   ) {
     this.#references = references;
     this.#patterns = patterns;
-    this.#tracks = tracks;
+    this.#tracksEvaluated = tracksEvaluated;
     this.#budget = budget;
   }
 
   /** A new set of evaluated members; null in schemas without `unevaluated…` keywords. */
-  evaluated(around: Evaluated | null): Evaluated | null {
-    return this.#tracks ? new Evaluated(around) : null;
+  newEvaluated(around: Evaluated | null): Evaluated | null {
+    return this.#tracksEvaluated ? new Evaluated(around) : null;
   }
 
-  check(value: unknown, schema: unknown, place: Place | null, seen: Evaluated | null): Fault | null {
+  check(value: unknown, schema: unknown, place: Place | null, evaluated: Evaluated | null): Fault | null {
     this.#budget.spend(VISIT_STEPS);
     if (schema === true) return null;
     if (schema === false) return { place, kind: 'unexpected', message: 'is not expected.' };
@@ -113,167 +113,175 @@ class Run {
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH) throw new TooDeepError();
     const fault =
-      this.#reference(value, schema, place, seen) ??
+      this.#reference(value, schema, place, evaluated) ??
       this.#anyValue(value, schema, place) ??
-      this.#combined(value, schema, place, seen) ??
-      this.#conditional(value, schema, place, seen) ??
-      this.#byType(value, schema, place, seen);
+      this.#combined(value, schema, place, evaluated) ??
+      this.#conditional(value, schema, place, evaluated) ??
+      this.#byType(value, schema, place, evaluated);
     this.#depth -= 1;
     return fault;
   }
 
-  #reference(value: unknown, schema: JsonSchema, place: Place | null, seen: Evaluated | null): Fault | null {
+  #reference(value: unknown, schema: JsonSchema, place: Place | null, evaluated: Evaluated | null): Fault | null {
     const target = this.#references?.target(schema);
-    return target === undefined ? null : this.check(value, target, place, seen);
+    return target === undefined ? null : this.check(value, target, place, evaluated);
   }
 
   #anyValue(value: unknown, schema: JsonSchema, place: Place | null): Fault | null {
-    const { type, const: only, enum: allowed, not } = schema;
+    const { type, const: constant, enum: allowed, not } = schema;
     if (Array.isArray(type)) this.#budget.spend(type.length);
     if (type !== undefined && !(Array.isArray(type) ? type.some((each) => isOf(value, each)) : isOf(value, type))) {
-      return other(place, `Instance type "${typeOf(value)}" is invalid. Expected "${toldTypes(type)}".`);
+      return otherFault(place, `Instance type "${typeOf(value)}" is invalid. Expected "${typesText(type)}".`);
     }
-    if (only !== undefined && !areEqual(value, only, this.#budget)) {
-      return other(place, `Instance does not match ${told(only)}.`);
+    if (constant !== undefined && !areEqual(value, constant, this.#budget)) {
+      return otherFault(place, `Instance does not match ${textOf(constant)}.`);
     }
     if (Array.isArray(allowed) && !allowed.some((each) => areEqual(value, each, this.#budget))) {
-      return other(place, `Instance does not match any of ${told(allowed)}.`);
+      return otherFault(place, `Instance does not match any of ${textOf(allowed)}.`);
     }
-    if (not !== undefined && this.check(value, not, place, this.evaluated(null)) === null) {
-      return other(place, 'Instance matched "not" schema.');
+    if (not !== undefined && this.check(value, not, place, this.newEvaluated(null)) === null) {
+      return otherFault(place, 'Instance matched "not" schema.');
     }
     return null;
   }
 
-  #combined(value: unknown, schema: JsonSchema, place: Place | null, seen: Evaluated | null): Fault | null {
+  #combined(value: unknown, schema: JsonSchema, place: Place | null, evaluated: Evaluated | null): Fault | null {
     const { anyOf, allOf, oneOf } = schema;
-    const accepted: (Evaluated | null)[] = [];
-    const accepts = (inner: unknown): Fault | null => {
-      const own = this.evaluated(seen);
-      const fault = this.check(value, inner, place, own);
-      if (fault === null) accepted.push(own);
+    const acceptedBranches: (Evaluated | null)[] = [];
+    const tryBranch = (inner: unknown): Fault | null => {
+      const branchEvaluated = this.newEvaluated(evaluated);
+      const fault = this.check(value, inner, place, branchEvaluated);
+      if (fault === null) acceptedBranches.push(branchEvaluated);
       return fault;
     };
     // Each alternative may evaluate further members, so when those are tracked all alternatives must run.
     if (anyOf !== undefined) {
       const alternatives = listOf(anyOf);
-      const matches = this.#tracks
-        ? alternatives.filter((inner) => accepts(inner) === null).length > 0
-        : alternatives.some((inner) => accepts(inner) === null);
-      if (!matches) return other(place, 'Instance does not match any subschemas.');
+      const matches = this.#tracksEvaluated
+        ? alternatives.filter((inner) => tryBranch(inner) === null).length > 0
+        : alternatives.some((inner) => tryBranch(inner) === null);
+      if (!matches) return otherFault(place, 'Instance does not match any subschemas.');
     }
     for (const inner of allOf === undefined ? [] : listOf(allOf)) {
-      const fault = accepts(inner);
+      const fault = tryBranch(inner);
       if (fault !== null) return fault;
     }
     if (oneOf !== undefined) {
-      const matches = listOf(oneOf).filter((inner) => accepts(inner) === null).length;
-      if (matches !== 1) return other(place, `Instance does not match exactly one subschema (${matches} matches).`);
+      const matches = listOf(oneOf).filter((inner) => tryBranch(inner) === null).length;
+      if (matches !== 1)
+        return otherFault(place, `Instance does not match exactly one subschema (${matches} matches).`);
     }
-    for (const each of accepted) this.#merge(seen, each);
+    for (const each of acceptedBranches) this.#merge(evaluated, each);
     return null;
   }
 
-  #conditional(value: unknown, schema: JsonSchema, place: Place | null, seen: Evaluated | null): Fault | null {
+  #conditional(value: unknown, schema: JsonSchema, place: Place | null, evaluated: Evaluated | null): Fault | null {
     const { if: condition, then: consequence, else: alternative } = schema;
     if (condition === undefined) return null;
-    const own = this.evaluated(null);
-    if (this.check(value, condition, place, own) === null) {
-      this.#merge(seen, own);
-      return consequence === undefined ? null : this.check(value, consequence, place, seen);
+    const conditionEvaluated = this.newEvaluated(null);
+    if (this.check(value, condition, place, conditionEvaluated) === null) {
+      this.#merge(evaluated, conditionEvaluated);
+      return consequence === undefined ? null : this.check(value, consequence, place, evaluated);
     }
-    return alternative === undefined ? null : this.check(value, alternative, place, seen);
+    return alternative === undefined ? null : this.check(value, alternative, place, evaluated);
   }
 
-  #byType(value: unknown, schema: JsonSchema, place: Place | null, seen: Evaluated | null): Fault | null {
+  #byType(value: unknown, schema: JsonSchema, place: Place | null, evaluated: Evaluated | null): Fault | null {
     if (typeof value === 'string') return this.#text(value, schema, place);
     if (typeof value === 'number') return this.#number(value, schema, place);
-    if (Array.isArray(value)) return this.#list(value, schema, place, seen);
-    return isObject(value) ? this.#object(value, schema, place, seen) : null;
+    if (Array.isArray(value)) return this.#list(value, schema, place, evaluated);
+    return isObject(value) ? this.#object(value, schema, place, evaluated) : null;
   }
 
   #text(value: string, schema: JsonSchema, place: Place | null): Fault | null {
     const { minLength, maxLength, pattern, format } = schema;
     if (minLength !== undefined || maxLength !== undefined) {
       const length = this.#lengthOf(value);
-      if (length < Number(minLength ?? 0)) return other(place, `String is too short (${length} < ${told(minLength)}).`);
+      if (length < Number(minLength ?? 0))
+        return otherFault(place, `String is too short (${length} < ${textOf(minLength)}).`);
       if (maxLength !== undefined && length > Number(maxLength))
-        return other(place, `String is too long (${length} > ${told(maxLength)}).`);
+        return otherFault(place, `String is too long (${length} > ${textOf(maxLength)}).`);
     }
     if (typeof pattern === 'string' && !this.#matches(pattern, value))
-      return other(place, 'String does not match pattern.');
-    if (!hasFormat(value, format, this.#budget)) return other(place, `String does not match format "${told(format)}".`);
+      return otherFault(place, 'String does not match pattern.');
+    if (!hasFormat(value, format, this.#budget))
+      return otherFault(place, `String does not match format "${textOf(format)}".`);
     return null;
   }
 
   #number(value: number, schema: JsonSchema, place: Place | null): Fault | null {
     const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf } = schema;
     if (minimum !== undefined && value < Number(minimum))
-      return other(place, `${value} is less than ${told(minimum)}.`);
+      return otherFault(place, `${value} is less than ${textOf(minimum)}.`);
     if (maximum !== undefined && value > Number(maximum))
-      return other(place, `${value} is greater than ${told(maximum)}.`);
+      return otherFault(place, `${value} is greater than ${textOf(maximum)}.`);
     if (exclusiveMinimum !== undefined && value <= Number(exclusiveMinimum))
-      return other(place, `${value} is less than or equal to ${told(exclusiveMinimum)}.`);
+      return otherFault(place, `${value} is less than or equal to ${textOf(exclusiveMinimum)}.`);
     if (exclusiveMaximum !== undefined && value >= Number(exclusiveMaximum))
-      return other(place, `${value} is greater than or equal to ${told(exclusiveMaximum)}.`);
+      return otherFault(place, `${value} is greater than or equal to ${textOf(exclusiveMaximum)}.`);
     if (multipleOf === undefined) return null;
     this.#budget.spend(MULTIPLE_STEPS);
     return isMultiple(value, Number(multipleOf))
       ? null
-      : other(place, `${value} is not a multiple of ${told(multipleOf)}.`);
+      : otherFault(place, `${value} is not a multiple of ${textOf(multipleOf)}.`);
   }
 
-  #list(items: readonly unknown[], schema: JsonSchema, place: Place | null, seen: Evaluated | null): Fault | null {
-    const { minItems, maxItems, prefixItems, items: rest, contains, unevaluatedItems, uniqueItems } = schema;
+  #list(items: readonly unknown[], schema: JsonSchema, place: Place | null, evaluated: Evaluated | null): Fault | null {
+    const { minItems, maxItems, prefixItems, items: restSchema, contains, unevaluatedItems, uniqueItems } = schema;
     const { length } = items;
     if (maxItems !== undefined && length > Number(maxItems))
-      return other(place, `Array has too many items (${length} > ${told(maxItems)}).`);
+      return otherFault(place, `Array has too many items (${length} > ${textOf(maxItems)}).`);
     if (minItems !== undefined && length < Number(minItems))
-      return other(place, `Array has too few items (${length} < ${told(minItems)}).`);
+      return otherFault(place, `Array has too few items (${length} < ${textOf(minItems)}).`);
     const prefix = prefixItems === undefined ? [] : listOf(prefixItems);
     // With `items`, every item is checked.
-    const checked = rest === undefined ? Math.min(prefix.length, length) : length;
-    for (let at = 0; at < checked; at++) {
-      const fault = this.#member(items[at], at < prefix.length ? prefix[at] : rest, place, at);
+    const checkedCount = restSchema === undefined ? Math.min(prefix.length, length) : length;
+    for (let at = 0; at < checkedCount; at++) {
+      const fault = this.#member(items[at], at < prefix.length ? prefix[at] : restSchema, place, at);
       if (fault !== null) return fault;
-      seen?.add(at);
+      evaluated?.add(at);
     }
     if (contains !== undefined) {
-      const fault = this.#contains(items, schema, place, seen);
+      const fault = this.#contains(items, schema, place, evaluated);
       if (fault !== null) return fault;
     }
-    for (let at = checked; unevaluatedItems !== undefined && at < length; at++) {
-      if (seen?.has(at) === true) continue;
+    for (let at = checkedCount; unevaluatedItems !== undefined && at < length; at++) {
+      if (evaluated?.has(at) === true) continue;
       const fault = this.#member(items[at], unevaluatedItems, place, at);
       if (fault !== null) return fault;
-      seen?.add(at);
+      evaluated?.add(at);
     }
-    const twice = uniqueItems === true ? duplicates(items, this.#budget) : null;
-    return twice === null ? null : other(place, `Duplicate items at indexes ${twice.join(' and ')}.`);
+    const duplicate = uniqueItems === true ? duplicates(items, this.#budget) : null;
+    return duplicate === null ? null : otherFault(place, `Duplicate items at indexes ${duplicate.join(' and ')}.`);
   }
 
-  #contains(items: readonly unknown[], schema: JsonSchema, place: Place | null, seen: Evaluated | null): Fault | null {
+  #contains(
+    items: readonly unknown[],
+    schema: JsonSchema,
+    place: Place | null,
+    evaluated: Evaluated | null,
+  ): Fault | null {
     const { contains, minContains, maxContains } = schema;
-    let found = 0;
+    let matchCount = 0;
     for (const [at, item] of items.entries()) {
       if (this.#member(item, contains, place, at) !== null) continue;
-      seen?.add(at);
-      found += 1;
+      evaluated?.add(at);
+      matchCount += 1;
     }
-    if (found < Number(minContains ?? 1))
-      return other(
+    if (matchCount < Number(minContains ?? 1))
+      return otherFault(
         place,
-        `Array must contain at least ${told(minContains ?? 1)} items matching schema. ${found} items were found.`,
+        `Array must contain at least ${textOf(minContains ?? 1)} items matching schema. ${matchCount} items were found.`,
       );
-    if (maxContains !== undefined && found > Number(maxContains))
-      return other(
+    if (maxContains !== undefined && matchCount > Number(maxContains))
+      return otherFault(
         place,
-        `Array may contain at most ${told(maxContains)} items matching schema. ${found} items were found.`,
+        `Array may contain at most ${textOf(maxContains)} items matching schema. ${matchCount} items were found.`,
       );
     return null;
   }
 
-  #object(value: JsonSchema, schema: JsonSchema, place: Place | null, seen: Evaluated | null): Fault | null {
+  #object(value: JsonSchema, schema: JsonSchema, place: Place | null, evaluated: Evaluated | null): Fault | null {
     const { required, minProperties, maxProperties, propertyNames } = schema;
     for (const name of required === undefined ? [] : listOf(required)) {
       this.#budget.spend(MEMBER_STEPS);
@@ -283,31 +291,39 @@ class Run {
     const names = Object.keys(value);
     this.#budget.spend(MEMBER_STEPS * names.length);
     if (names.length < Number(minProperties ?? 0))
-      return other(place, `Instance does not have at least ${told(minProperties)} properties.`);
+      return otherFault(place, `Instance does not have at least ${textOf(minProperties)} properties.`);
     if (maxProperties !== undefined && names.length > Number(maxProperties))
-      return other(place, `Instance has more than ${told(maxProperties)} properties.`);
+      return otherFault(place, `Instance has more than ${textOf(maxProperties)} properties.`);
     for (const name of propertyNames === undefined ? [] : names) {
       if (this.#member(name, propertyNames, place, name) !== null)
-        return other(place, `Property name "${clipped(name, MAX_TOLD)}" does not match schema.`);
+        return otherFault(place, `Property name "${clipped(name, MAX_TOLD)}" does not match schema.`);
     }
-    return this.#dependent(value, schema, place, seen) ?? this.#properties(value, names, schema, place, seen);
+    return this.#dependent(value, schema, place, evaluated) ?? this.#properties(value, names, schema, place, evaluated);
   }
 
   /** `dependencies` is the form of `dependentRequired` and `dependentSchemas` before 2019-09. */
-  #dependent(value: JsonSchema, schema: JsonSchema, place: Place | null, seen: Evaluated | null): Fault | null {
-    for (const named of [schema.dependentRequired, schema.dependentSchemas, schema.dependencies]) {
-      for (const [name, then] of isObject(named) ? Object.entries(named) : []) {
+  #dependent(value: JsonSchema, schema: JsonSchema, place: Place | null, evaluated: Evaluated | null): Fault | null {
+    for (const dependents of [schema.dependentRequired, schema.dependentSchemas, schema.dependencies]) {
+      for (const [name, dependency] of isObject(dependents) ? Object.entries(dependents) : []) {
         this.#budget.spend(MEMBER_STEPS);
         if (!Object.hasOwn(value, name)) continue;
-        if (!Array.isArray(then)) {
-          const fault = this.check(value, then, place, named === schema.dependencies ? this.evaluated(null) : seen);
+        if (!Array.isArray(dependency)) {
+          const fault = this.check(
+            value,
+            dependency,
+            place,
+            dependents === schema.dependencies ? this.newEvaluated(null) : evaluated,
+          );
           if (fault !== null) return fault;
           continue;
         }
-        this.#budget.spend(MEMBER_STEPS * then.length);
-        const missing = then.find((each) => !Object.hasOwn(value, String(each)));
-        if (missing !== undefined)
-          return other(place, `Instance has "${clipped(name, MAX_TOLD)}" but does not have "${told(missing)}".`);
+        this.#budget.spend(MEMBER_STEPS * dependency.length);
+        const missingName = dependency.find((each) => !Object.hasOwn(value, String(each)));
+        if (missingName !== undefined)
+          return otherFault(
+            place,
+            `Instance has "${clipped(name, MAX_TOLD)}" but does not have "${textOf(missingName)}".`,
+          );
       }
     }
     return null;
@@ -318,41 +334,41 @@ class Run {
     names: readonly string[],
     schema: JsonSchema,
     place: Place | null,
-    seen: Evaluated | null,
+    evaluated: Evaluated | null,
   ): Fault | null {
     const { properties, patternProperties, additionalProperties, unevaluatedProperties } = schema;
-    const named = new Set<string>();
+    const namedProperties = new Set<string>();
     for (const [name, inner] of isObject(properties) ? Object.entries(properties) : []) {
       this.#budget.spend(MEMBER_STEPS);
       if (!Object.hasOwn(value, name)) continue;
       const fault = this.#member(value[name], inner, place, name);
       if (fault !== null) return fault;
-      named.add(name);
-      seen?.add(name);
+      namedProperties.add(name);
+      evaluated?.add(name);
     }
     for (const [source, inner] of isObject(patternProperties) ? Object.entries(patternProperties) : []) {
       for (const name of names) {
         if (!this.#matches(source, name)) continue;
         const fault = this.#member(value[name], inner, place, name);
         if (fault !== null) return fault;
-        named.add(name);
-        seen?.add(name);
+        namedProperties.add(name);
+        evaluated?.add(name);
       }
     }
-    const rest = additionalProperties ?? unevaluatedProperties;
-    if (rest === undefined) return null;
+    const restSchema = additionalProperties ?? unevaluatedProperties;
+    if (restSchema === undefined) return null;
     for (const name of names) {
       this.#budget.spend(MEMBER_STEPS);
-      if (additionalProperties === undefined ? seen?.has(name) === true : named.has(name)) continue;
-      const fault = this.#member(value[name], rest, place, name);
+      if (additionalProperties === undefined ? evaluated?.has(name) === true : namedProperties.has(name)) continue;
+      const fault = this.#member(value[name], restSchema, place, name);
       if (fault !== null) return fault;
-      seen?.add(name);
+      evaluated?.add(name);
     }
     return null;
   }
 
   #member(value: unknown, schema: unknown, around: Place | null, step: string | number): Fault | null {
-    return this.check(value, schema, { around, step }, this.evaluated(null));
+    return this.check(value, schema, { around, step }, this.newEvaluated(null));
   }
 
   #merge(into: Evaluated | null, from: Evaluated | null): void {
@@ -394,24 +410,24 @@ function listOf(value: unknown): readonly unknown[] {
   throw new SchemaError('a part of it is not a list');
 }
 
-function other(place: Place | null, message: string): Fault {
+function otherFault(place: Place | null, message: string): Fault {
   return { place, kind: 'other', message };
 }
 
 /** Texts of the schema's lists and objects: under `contains` or `anyOf` each item of a value makes the same message. */
 const TEXTS = new WeakMap<object, string>();
 
-function told(value: unknown): string {
-  return toldOnce(value, (all) => (typeof all === 'string' ? all : JSON.stringify(all)));
+function textOf(value: unknown): string {
+  return cachedText(value, (all) => (typeof all === 'string' ? all : JSON.stringify(all)));
 }
 
-const toldTypes = (type: unknown): string =>
-  toldOnce(type, (all) => (Array.isArray(all) ? all.join('", "') : String(all)));
+const typesText = (type: unknown): string =>
+  cachedText(type, (all) => (Array.isArray(all) ? all.join('", "') : String(all)));
 
-function toldOnce(value: unknown, tell: (value: unknown) => string): string {
+function cachedText(value: unknown, tell: (value: unknown) => string): string {
   const isShared = typeof value === 'object' && value !== null;
-  const known = isShared ? TEXTS.get(value) : undefined;
-  if (known !== undefined) return known;
+  const cached = isShared ? TEXTS.get(value) : undefined;
+  if (cached !== undefined) return cached;
   const text = clipped(tell(value), MAX_TOLD);
   if (isShared) TEXTS.set(value, text);
   return text;

@@ -33,7 +33,7 @@ test('a form has a field of the right kind for each property', () => {
     ],
   );
   const count = fields.find(({ name }) => name === 'count');
-  assert.deepEqual([count?.minimum, count?.maximum, count?.fallback, count?.whole], [1, 9, '3', true]);
+  assert.deepEqual([count?.minimum, count?.maximum, count?.fallback, count?.isInteger], [1, 9, '3', true]);
   for (const schema of [undefined, {}, { type: 'string' }, { type: 'object', properties: {} }, { type: 'array' }])
     assert.equal(fieldsOf(schema), null);
 });

@@ -17,7 +17,7 @@ export interface Field {
   readonly fallback: string;
   readonly minimum?: number;
   readonly maximum?: number;
-  readonly whole: boolean;
+  readonly isInteger: boolean;
 }
 
 /** The texts of a form, by field name. Fields without text are left out of the input. */
@@ -68,7 +68,7 @@ function fieldOf(name: string, property: Record<string, unknown>, required: bool
     fallback: property.default === undefined ? '' : JSON.stringify(property.default),
     ...(typeof minimum === 'number' && { minimum }),
     ...(typeof maximum === 'number' && { maximum }),
-    whole: type === 'integer',
+    isInteger: type === 'integer',
   };
 }
 

@@ -31,7 +31,7 @@ ${control(field, about, text)}${hint === '' ? NONE : html`<small id="${id}-hint"
 }
 
 /** @param about attributes of the control */
-function control({ kind, required, choices, minimum, maximum, whole }: Field, about: Html, text: string): Html {
+function control({ kind, required, choices, minimum, maximum, isInteger }: Field, about: Html, text: string): Html {
   const option = (value: string, label: string) =>
     html`<option value="${value}"${value === text ? html` selected` : NONE}>${label}</option>`;
   // The user must choose: no option is selected in advance.
@@ -43,7 +43,7 @@ function control({ kind, required, choices, minimum, maximum, whole }: Field, ab
     case 'flag':
       return html`<select ${about}${must}>${none}${option('true', 'yes')}${option('false', 'no')}</select>`;
     case 'number':
-      return html`<input type="number" ${about} step="${whole ? '1' : 'any'}"${minimum === undefined ? NONE : html` min="${minimum}"`}${maximum === undefined ? NONE : html` max="${maximum}"`}${must} value="${text}">`;
+      return html`<input type="number" ${about} step="${isInteger ? '1' : 'any'}"${minimum === undefined ? NONE : html` min="${minimum}"`}${maximum === undefined ? NONE : html` max="${maximum}"`}${must} value="${text}">`;
     case 'text':
       return html`<textarea ${about} rows="2">\n${text}</textarea>`;
     case 'json':

@@ -40,9 +40,11 @@ export function duration(ms: number): string {
   if (ms < MINUTE) return `${SHORT.format(ms / SECOND)} s`;
   const [large, largeMs, small, smallMs] =
     ms < HOUR ? ['min', MINUTE, 's', SECOND] : ms < DAY_MS ? ['h', HOUR, 'min', MINUTE] : ['d', DAY_MS, 'h', HOUR];
-  const whole = Math.floor(ms / Number(largeMs));
-  const rest = Math.floor((ms % Number(largeMs)) / Number(smallMs));
-  return rest === 0 ? `${WHOLE.format(whole)} ${large}` : `${WHOLE.format(whole)} ${large} ${rest} ${small}`;
+  const largeCount = Math.floor(ms / Number(largeMs));
+  const smallCount = Math.floor((ms % Number(largeMs)) / Number(smallMs));
+  return smallCount === 0
+    ? `${WHOLE.format(largeCount)} ${large}`
+    : `${WHOLE.format(largeCount)} ${large} ${smallCount} ${small}`;
 }
 
 /** `1.5 MiB`. */
@@ -69,9 +71,13 @@ export function moment(iso: string, now: number): Html {
 
 /** `in 4 min`, in one coarse unit, so that the text changes seldom. */
 export function until(iso: string, now: number): Html {
-  const left = Math.max(0, Date.parse(iso) - now);
-  const rounded = left < MINUTE ? Math.ceil(left / (10 * SECOND)) * 10 * SECOND : Math.ceil(left / MINUTE) * MINUTE;
-  const text = left === 0 ? 'now' : `in ${duration(left < HOUR ? rounded : Math.ceil(left / HOUR) * HOUR)}`;
+  const remainingMs = Math.max(0, Date.parse(iso) - now);
+  const rounded =
+    remainingMs < MINUTE
+      ? Math.ceil(remainingMs / (10 * SECOND)) * 10 * SECOND
+      : Math.ceil(remainingMs / MINUTE) * MINUTE;
+  const text =
+    remainingMs === 0 ? 'now' : `in ${duration(remainingMs < HOUR ? rounded : Math.ceil(remainingMs / HOUR) * HOUR)}`;
   return html`<time datetime="${iso}" title="${iso}">${text}</time>`;
 }
 
@@ -115,8 +121,8 @@ export function jsonText(value: unknown, indent = ''): string {
   const inner = `${indent}  `;
   if (Array.isArray(value)) {
     const items = value.map((item) => jsonText(item, inner));
-    const plain = value.every((item) => typeof item !== 'object' || item === null);
-    return plain ? `[${items.join(', ')}]` : `[\n${inner}${items.join(`,\n${inner}`)}\n${indent}]`;
+    const hasPlainItems = value.every((item) => typeof item !== 'object' || item === null);
+    return hasPlainItems ? `[${items.join(', ')}]` : `[\n${inner}${items.join(`,\n${inner}`)}\n${indent}]`;
   }
   const members = Object.entries(value).map(([name, member]) => `${JSON.stringify(name)}: ${jsonText(member, inner)}`);
   return members.length === 0 ? '{}' : `{\n${inner}${members.join(`,\n${inner}`)}\n${indent}}`;

@@ -65,10 +65,10 @@ function navigation(
   place: Place | undefined,
   { tenant, keyId, admin, operator, formToken }: NonNullable<Frame['signedIn']>,
 ) {
-  const shown = PLACES.filter((entry) =>
+  const visiblePlaces = PLACES.filter((entry) =>
     entry.place === 'platform' ? operator : entry.place !== 'administration' || admin,
   );
-  const links = shown.map(
+  const links = visiblePlaces.map(
     (entry) =>
       html`<li><a href="${entry.href}"${entry.place === place ? html` aria-current="page"` : NONE}>${entry.name}</a></li>`,
   );

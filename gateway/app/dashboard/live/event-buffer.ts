@@ -10,11 +10,11 @@ const MAX_CHARACTERS = MAX_TEXT;
 export class EventBuffer {
   #events: InvocationEvent[] = [];
   #characters = 0;
-  #over = false;
-  #closed = false;
+  #isOver = false;
+  #isClosed = false;
   #error: unknown;
-  #arrived: () => void = () => undefined;
-  #taken: () => void = () => undefined;
+  #wakeReader: () => void = () => undefined;
+  #resumeSource: () => void = () => undefined;
 
   /** `close` ends the source only at its next event, so the caller must also abort the signal that ends the source. */
   constructor(source: AsyncIterable<InvocationEvent>) {
@@ -26,48 +26,48 @@ export class EventBuffer {
    * empty after a timeout, an abort or the end of the source. Throws the source's error once all earlier events were taken.
    */
   async take(waitMs: number, gatherMs: number, signal: AbortSignal): Promise<readonly InvocationEvent[]> {
-    if (this.#events.length === 0 && !this.#over) {
+    if (this.#events.length === 0 && !this.#isOver) {
       const waiting = new AbortController();
-      this.#arrived = () => waiting.abort();
+      this.#wakeReader = () => waiting.abort();
       await pause(waitMs, AbortSignal.any([waiting.signal, signal]));
-      this.#arrived = () => undefined;
-      if (this.#events.length > 0 && !this.#over) await pause(gatherMs, signal);
+      this.#wakeReader = () => undefined;
+      if (this.#events.length > 0 && !this.#isOver) await pause(gatherMs, signal);
     }
     const events = this.#events;
     this.#events = [];
     this.#characters = 0;
-    this.#taken();
+    this.#resumeSource();
     if (events.length === 0 && this.#error !== undefined) throw this.#error;
     return events;
   }
 
   /** True when the source has ended; its last events may still wait in the buffer. */
-  get over(): boolean {
-    return this.#over;
+  get isOver(): boolean {
+    return this.#isOver;
   }
 
   /** Stops the buffer: no reader will take events any more. */
   close(): void {
-    this.#closed = true;
-    this.#taken();
+    this.#isClosed = true;
+    this.#resumeSource();
   }
 
   async #fill(source: AsyncIterable<InvocationEvent>): Promise<void> {
     try {
       for await (const event of source) {
-        if (this.#closed) return;
+        if (this.#isClosed) return;
         this.#events.push(event);
         this.#characters += event.data.length;
-        this.#arrived();
+        this.#wakeReader();
         if (this.#events.length >= MAX_WAITING || this.#characters >= MAX_CHARACTERS)
           await new Promise<void>((resolve) => {
-            this.#taken = resolve;
+            this.#resumeSource = resolve;
           });
       }
     } catch (error) {
       this.#error = error;
     }
-    this.#over = true;
-    this.#arrived();
+    this.#isOver = true;
+    this.#wakeReader();
   }
 }

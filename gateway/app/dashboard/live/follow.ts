@@ -1,7 +1,7 @@
 import { Items } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import { BEGINNING, eventId, hasUpTo, placeOf } from '../../invocations/event-id.ts';
+import { BEGINNING, eventId, hasUpTo, positionOf } from '../../invocations/event-id.ts';
 import { pause } from '../../pause.ts';
 import type { Page, Visit } from '../page.ts';
 import { transcript } from '../pages/transcript.ts';
@@ -29,7 +29,7 @@ export interface Followed {
 /** Changes of a page, until its session ends or the page is final. Throws when it cannot go on; the browser then reconnects. */
 export async function* follow(followed: Followed): AsyncGenerator<LiveFrame, void, undefined> {
   try {
-    yield* changing(followed);
+    yield* liveFrames(followed);
   } catch (error) {
     if (!(error instanceof GatewayError) || error.code !== 'unauthorized') throw error;
     // The key was removed between two renders.
@@ -37,7 +37,7 @@ export async function* follow(followed: Followed): AsyncGenerator<LiveFrame, voi
   }
 }
 
-async function* changing(followed: Followed): AsyncGenerator<LiveFrame, void, undefined> {
+async function* liveFrames(followed: Followed): AsyncGenerator<LiveFrame, void, undefined> {
   const changes = new Changes();
   const { signal } = followed;
   let events: EventFeed | undefined;
@@ -52,7 +52,8 @@ async function* changing(followed: Followed): AsyncGenerator<LiveFrame, void, un
       yield* await changes.since(page.fragments.filter(({ fixed }) => fixed !== true));
       if (page.stream !== undefined) events ??= new EventFeed(visit, page.stream, followed.after);
       if (!page.live) {
-        if (events !== undefined) yield* events.rest(placeOf(page.stream?.after ?? '') ?? BEGINNING, signal);
+        if (events !== undefined)
+          yield* events.remainingEvents(positionOf(page.stream?.after ?? '') ?? BEGINNING, signal);
         yield { event: 'end', data: { why: 'complete' } };
         return;
       }
@@ -68,12 +69,12 @@ async function* changing(followed: Followed): AsyncGenerator<LiveFrame, void, un
 class EventFeed {
   readonly #buffer: EventBuffer;
   readonly #reading = new AbortController();
-  #last: Position;
+  #sentPosition: Position;
 
-  constructor({ control, call }: Visit, { id, after }: { id: string; after: string }, seen: Position | null) {
-    this.#last = seen ?? placeOf(after) ?? BEGINNING;
+  constructor({ control, call }: Visit, { id, after }: { id: string; after: string }, seenPosition: Position | null) {
+    this.#sentPosition = seenPosition ?? positionOf(after) ?? BEGINNING;
     const signal = AbortSignal.any([call.signal, this.#reading.signal]);
-    this.#buffer = new EventBuffer(new Items(control.events(call, id, this.#last), signal));
+    this.#buffer = new EventBuffer(new Items(control.events(call, id, this.#sentPosition), signal));
   }
 
   /** The events of the next `ms`; ends early after the terminal event. */
@@ -83,19 +84,19 @@ class EventFeed {
       const last = events.at(-1);
       if (last === undefined) {
         // Only a fault ends the source without a terminal event: then poll no faster than any other page.
-        if (this.#buffer.over) await pause(end - performance.now(), signal);
+        if (this.#buffer.isOver) await pause(end - performance.now(), signal);
         continue;
       }
-      this.#last = last;
+      this.#sentPosition = last;
       yield { event: 'events', id: eventId(last), data: await transcript(events) };
       if (last.event === 'result' || last.event === 'error') return;
     }
   }
 
   /** The missing events up to the last one of an invocation that has ended. */
-  async *rest(last: Position, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
+  async *remainingEvents(last: Position, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
     const end = performance.now() + LAST_EVENTS_MS;
-    while (!hasUpTo(this.#last, last) && !this.#buffer.over && performance.now() < end && !signal.aborted)
+    while (!hasUpTo(this.#sentPosition, last) && !this.#buffer.isOver && performance.now() < end && !signal.aborted)
       yield* this.during(end - performance.now(), signal);
   }
 

@@ -47,7 +47,7 @@ describe('EventBuffer', () => {
       [1, 2],
     );
     await assert.rejects(buffer.take(5000, 0, quiet), /gone/);
-    assert.equal(buffer.over, true);
+    assert.equal(buffer.isOver, true);
   });
 
   it('stops its source at its bound of events or characters, and ends the source on close', async () => {

@@ -118,8 +118,8 @@ export async function changeLimit(visit: Visit, form: URLSearchParams): Promise<
   return withTenant(PATH, visit, tenant, { done: 'limit' });
 }
 
-function endOf(choices: Choices, chosen: string, now: number): string | undefined {
-  const ms = choices.find(([value]) => value === chosen)?.[2] ?? null;
+function endOf(choices: Choices, chosenValue: string, now: number): string | undefined {
+  const ms = choices.find(([value]) => value === chosenValue)?.[2] ?? null;
   return ms === null ? undefined : new Date(now + ms).toISOString();
 }
 
@@ -151,8 +151,8 @@ function keyTable(keys: readonly ApiKey[], now: number): Html {
 }
 
 function keyCard(visit: Visit, tenant: string): Html {
-  const own = visit.call.principal.scopes;
-  const scopes = SCOPES.filter((scope) => includesScope(own, scope)).map(
+  const ownScopes = visit.call.principal.scopes;
+  const scopes = SCOPES.filter((scope) => includesScope(ownScopes, scope)).map(
     (scope) =>
       html`<label class="check"><input type="checkbox" name="scope" value="${scope}"${scope === 'invoke' ? html` checked` : NONE}> ${scope}</label>`,
   );

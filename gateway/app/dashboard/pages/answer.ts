@@ -23,25 +23,25 @@ function answerFields(schema: Question['schema']): {
 } {
   const fields = fieldsOf(schema);
   if (fields !== null) return { fields, isWhole: false };
-  const whole = fieldsOf({ type: 'object', properties: { [WHOLE]: schema }, required: [WHOLE] });
-  return whole?.[0]?.kind === 'json' ? { fields: null, isWhole: false } : { fields: whole, isWhole: true };
+  const wholeFields = fieldsOf({ type: 'object', properties: { [WHOLE]: schema }, required: [WHOLE] });
+  return wholeFields?.[0]?.kind === 'json' ? { fields: null, isWhole: false } : { fields: wholeFields, isWhole: true };
 }
 
 /** An open question with the form for its answer. The dashboard's script does not replace the form until the question is over. */
-export function questionCard(visit: Visit, { id, question }: HeldInvocation, left: Refused | undefined): Html {
+export function questionCard(visit: Visit, { id, question }: HeldInvocation, refusedForm: Refused | undefined): Html {
   if (question === undefined) return NONE;
   const { number, text, schema, until } = question;
   const { fields } = answerFields(schema);
   const page = addressOf(id);
-  const chosen = visit.url.searchParams.get('as') === 'json' ? 'json' : 'form';
-  const filled: Filled = left ?? { mode: chosen, texts: {} };
+  const chosenMode = visit.url.searchParams.get('as') === 'json' ? 'json' : 'form';
+  const filled: Filled = refusedForm ?? { mode: chosenMode, texts: {} };
   const asJson = fields === null || filled.mode === 'json';
-  const other = asJson
+  const otherModeLink = asJson
     ? html`<a href="${page}#question">As a form</a>`
     : html`<a href="${page}?as=json#question">As JSON</a>`;
   const form = html`<form method="post" action="${page}">${tokenField(visit.formToken)}<input type="hidden" name="question" value="${number}">
 ${formFields(fields, filled, 'Answer')}${asJson ? html`<details><summary>Schema of the answer</summary><pre class="console" tabindex="0" role="region" aria-label="Schema of the answer">${jsonText(schema)}</pre></details>` : NONE}
-<div class="actions"><button class="primary">Answer</button>${fields === null ? NONE : other}</div></form>`;
+<div class="actions"><button class="primary">Answer</button>${fields === null ? NONE : otherModeLink}</div></form>`;
   return html`<div data-key="question-${number}"><div class="card-head"><h2>It asks a person</h2><span class="muted">It waits until ${moment(until, visit.now)}</span></div>
 <p class="notice bad" role="alert" data-over hidden>This question is over: it was answered, or its time has passed. Copy what you typed, and load the page again.</p>
 <pre class="console output asked" tabindex="0" role="region" aria-label="Question">${text}</pre>
@@ -50,8 +50,8 @@ ${may(visit, 'invoke') ? form : html`<p class="muted">Your key lacks the scope "
 
 /** The notice that an answer came too late, with what its reader had entered. */
 export function lateNotice({ texts, fault }: Refused): Html {
-  const entered = Object.entries(texts).filter(([, text]) => text !== '');
-  return html`${notice('bad', fault.message)}<div class="card section"><h2>You had entered</h2>${entered.map(
+  const enteredTexts = Object.entries(texts).filter(([, text]) => text !== '');
+  return html`${notice('bad', fault.message)}<div class="card section"><h2>You had entered</h2>${enteredTexts.map(
     ([name, text]) =>
       html`<h3>${name}</h3><pre class="console asked" tabindex="0" role="region" aria-label="${name}">${text}</pre>`,
   )}</div>`;
@@ -68,30 +68,32 @@ export async function answerQuestion(visit: Visit, id: string, form: URLSearchPa
   const state = await control.invocation(call, id);
   if (state === null) throw unknownInvocation(id);
   // The schema of another question says nothing about this answer.
-  if (state.question?.number !== number) return refused(filled, over(number));
+  if (state.question?.number !== number) return refused(filled, questionOver(number));
   const { fields, isWhole } = answerFields(state.question.schema);
   try {
-    const given = givenValue(fields, filled);
-    const [value, exact] = [given.value, given.exact].map(isWhole && filled.mode === 'form' ? wholeOf : (all) => all);
+    const formValue = givenValue(fields, filled);
+    const [value, exact] = [formValue.value, formValue.exact].map(
+      isWhole && filled.mode === 'form' ? wholeOf : (all) => all,
+    );
     const text = JSON.stringify(exact);
     if (new TextEncoder().encode(text).length > MAX_ANSWER_BYTES)
       throw new GatewayError('body-too-large', `The answer has more than ${bytes(MAX_ANSWER_BYTES)} of JSON.`);
     if ((await control.answer(call, id, { text, value, question: number })) === null) throw unknownInvocation(id);
     return `${addressOf(id)}?done=answered`;
   } catch (error) {
-    if (error instanceof GatewayError && error.code === 'not-waiting') return refused(filled, over(number));
-    const left = refused(filled, error);
-    return isWhole ? { ...left, fault: { ...left.fault, field: WHOLE } } : left;
+    if (error instanceof GatewayError && error.code === 'not-waiting') return refused(filled, questionOver(number));
+    const refusedForm = refused(filled, error);
+    return isWhole ? { ...refusedForm, fault: { ...refusedForm.fault, field: WHOLE } } : refusedForm;
   }
 }
 
-function wholeOf(given: unknown): unknown {
-  const value = (given as Readonly<Record<string, unknown>>)[WHOLE];
+function wholeOf(formValue: unknown): unknown {
+  const value = (formValue as Readonly<Record<string, unknown>>)[WHOLE];
   if (value === undefined) throw new FieldFault(WHOLE, 'must not be empty');
   return value;
 }
 
-function over(number: number): GatewayError {
+function questionOver(number: number): GatewayError {
   const why = 'it was answered already, or its time has passed';
   return new GatewayError('not-waiting', `Question ${number} is over: ${why}. Your answer was not stored.`);
 }

@@ -42,10 +42,10 @@ ${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. 
         id: 'history',
         look: 'wide card',
         render: async () => {
-          const live = (await aliases())[0];
-          if (live === undefined) return NONE;
-          const history = await control.releases.history(call, name, live.alias);
-          return html`<h2>What <code>${live.alias}</code> meant</h2>${historyTable(history.slice(0, HISTORY), now)}`;
+          const liveAlias = (await aliases())[0];
+          if (liveAlias === undefined) return NONE;
+          const history = await control.releases.history(call, name, liveAlias.alias);
+          return html`<h2>What <code>${liveAlias.alias}</code> meant</h2>${historyTable(history.slice(0, HISTORY), now)}`;
         },
       },
       {
@@ -53,19 +53,19 @@ ${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. 
         look: 'wide card',
         render: async () => {
           const all = await control.schedules.list(call);
-          const own = all.filter((schedule) => schedule.function.split('@', 1)[0] === name);
-          return own.length === 0 ? NONE : html`<h2>Schedules</h2>${scheduleTable(own, now)}`;
+          const ownSchedules = all.filter((schedule) => schedule.function.split('@', 1)[0] === name);
+          return ownSchedules.length === 0 ? NONE : html`<h2>Schedules</h2>${scheduleTable(ownSchedules, now)}`;
         },
       },
       {
         id: 'manifest',
         look: 'wide card',
         render: async () => {
-          const whole = await control.function(call, { name, version: newest.version });
+          const fullVersion = await control.function(call, { name, version: newest.version });
           return html`<h2>Manifest of the newest version</h2>${facts([
             ['Component', bytes(newest.componentBytes)],
             ['sha256', html`<code title="${newest.componentHash}">${newest.componentHash.slice(0, 16)}</code>`],
-          ])}<details><summary>pie.json</summary><pre class="console scroll" tabindex="0" role="region" aria-label="Manifest">${jsonText((whole ?? newest).manifest)}</pre></details>`;
+          ])}<details><summary>pie.json</summary><pre class="console scroll" tabindex="0" role="region" aria-label="Manifest">${jsonText((fullVersion ?? newest).manifest)}</pre></details>`;
         },
       },
     ],
@@ -81,7 +81,7 @@ export function sharesText(shares: readonly Share[]): Html {
 function aliasTable(aliases: readonly Alias[], path: string, mayRollBack: boolean, now: number): Html {
   if (aliases.length === 0)
     return empty('It has no alias.', html`<code>pie alias set</code> gives versions names and splits invocations.`);
-  const back = ({ alias, tag, revision }: Alias) =>
+  const rollBackLink = ({ alias, tag, revision }: Alias) =>
     mayRollBack && tag !== true && revision > 1
       ? html`<a class="button" href="${path}/rollback?${new URLSearchParams({ alias }).toString()}">Roll back…</a>`
       : NONE;
@@ -101,7 +101,7 @@ function aliasTable(aliases: readonly Alias[], path: string, mayRollBack: boolea
       moment(alias.changedAt, now),
       html`<code>${alias.changedBy}</code>`,
       alias.message ?? '–',
-      back(alias),
+      rollBackLink(alias),
     ]),
   );
 }
@@ -143,11 +143,11 @@ function scheduleTable(schedules: readonly Schedule[], now: number): Html {
 }
 
 function lastTime({ at, invocation, error }: NonNullable<Schedule['last']>, now: number): Html {
-  const what =
+  const outcome =
     invocation === undefined
       ? code(error?.code ?? '')
       : html`<a class="mono" href="/dashboard/invocations/${encodeURIComponent(invocation)}">${invocation}</a>`;
-  return html`${moment(at, now)}: ${what}`;
+  return html`${moment(at, now)}: ${outcome}`;
 }
 
 function historyTable(history: readonly Alias[], now: number): Html {

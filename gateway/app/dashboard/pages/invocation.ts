@@ -4,7 +4,7 @@ import { hasEnded } from '#scheduler/invocations/types.ts';
 import type { HeldInvocation, InvocationEvent } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { JsonText } from '../../http/json-text.ts';
-import { BEGINNING, placeOf } from '../../invocations/event-id.ts';
+import { BEGINNING, positionOf } from '../../invocations/event-id.ts';
 import type { Refused } from '../forms/filled.ts';
 import { jsonText, measured, moment, shortVersion } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
@@ -21,29 +21,29 @@ const PAST_EVENTS = 500;
 const PAST_MS = 3000;
 const MAX_RESULT = 20_000;
 
-/** One invocation: its state, what it asks, its usage, and its output as it arrives. `left` is an answer that was refused. */
-export async function invocationPage(visit: Visit, id: string, left?: Refused): Promise<Page> {
+/** One invocation: its state, what it asks, its usage, and its output as it arrives. `refusedForm` is an answer that was refused. */
+export async function invocationPage(visit: Visit, id: string, refusedForm?: Refused): Promise<Page> {
   const { control, call, now } = visit;
   const state = await control.invocation(call, id);
   if (state === null) throw unknownInvocation(id);
-  const open = isOpen(state);
-  const written = once(() => past(visit, state));
+  const isActive = isOpen(state);
+  const loadPast = once(() => readPast(visit, state));
   const done = visit.url.searchParams.get('done');
-  const isLate = left?.fault.code === 'not-waiting';
+  const isLate = refusedForm?.fault.code === 'not-waiting';
 
   return {
     title: `Invocation ${id}`,
     place: 'invocations',
     head: html`<p class="crumbs"><a href="/dashboard/invocations">Invocations</a></p>${
-      done === 'cancelled' ? notice('good', open ? 'It was asked to stop.' : 'It has ended.') : NONE
+      done === 'cancelled' ? notice('good', isActive ? 'It was asked to stop.' : 'It has ended.') : NONE
     }${done === 'answered' && state.question === undefined ? notice('good', 'The answer was taken.') : NONE}${
-      left !== undefined && isLate ? lateNotice(left) : NONE
+      refusedForm !== undefined && isLate ? lateNotice(refusedForm) : NONE
     }`,
-    live: open,
+    live: isActive,
     stream: { id, after: state.lastEventId },
     fragments: [
-      { id: 'state', look: 'wide bare', render: () => stateHead(visit, state, open) },
-      { id: 'question', look: 'wide card', render: () => questionCard(visit, state, isLate ? undefined : left) },
+      { id: 'state', look: 'wide bare', render: () => stateHead(visit, state, isActive) },
+      { id: 'question', look: 'wide card', render: () => questionCard(visit, state, isLate ? undefined : refusedForm) },
       {
         id: 'facts',
         look: 'wide card',
@@ -74,15 +74,15 @@ export async function invocationPage(visit: Visit, id: string, left?: Refused): 
               : html`<div class="actions">${notice('bad', html`${code(state.error.code)} ${state.error.message}`)}</div>`
           }`,
       },
-      { id: 'written', look: 'wide card', render: async () => outputCard(state, await written()), fixed: true },
+      { id: 'written', look: 'wide card', render: async () => outputCard(state, await loadPast()), fixed: true },
       { id: 'result', look: 'wide card', render: () => resultCard(state) },
       {
         id: 'steps',
         look: 'wide card',
-        render: async () => (open ? NONE : waterfall(stepsOf(state, (await written()).events))),
+        render: async () => (isActive ? NONE : waterfall(stepsOf(state, (await loadPast()).events))),
       },
       { id: 'usage', look: 'wide card', render: () => usageCard(state) },
-      { id: 'happened', look: 'wide card', render: async () => eventsCard(await written()), fixed: true },
+      { id: 'happened', look: 'wide card', render: async () => eventsCard(await loadPast()), fixed: true },
     ],
   };
 }
@@ -99,25 +99,29 @@ export function isOpen({ status }: HeldInvocation): boolean {
   return !hasEnded(status);
 }
 
-function stateHead(visit: Visit, state: HeldInvocation, open: boolean): Html {
+function stateHead(visit: Visit, state: HeldInvocation, isActive: boolean): Html {
   const cancel =
-    open && may(visit, 'invoke')
+    isActive && may(visit, 'invoke')
       ? html`<details class="confirm"><summary class="button danger">Cancel…</summary><div class="panel"><p>It stops soon. Its output so far is kept.</p>
 <form method="post" action="/dashboard/invocations/${encodeURIComponent(state.id)}/cancel">${tokenField(visit.formToken)}<button class="danger">Cancel this invocation</button></form></div></details>`
       : NONE;
-  const again = new URLSearchParams({ function: state.function, version: state.version, from: state.id }).toString();
+  const replayQuery = new URLSearchParams({
+    function: state.function,
+    version: state.version,
+    from: state.id,
+  }).toString();
   const replay = may(visit, 'invoke')
-    ? html`<a class="button" href="/dashboard/playground?${again}">Run again…</a>`
+    ? html`<a class="button" href="/dashboard/playground?${replayQuery}">Run again…</a>`
     : NONE;
   return html`<div class="head"><div class="titles"><h1 class="mono">${state.id}</h1></div>${badge(state.status)}${cancel}${replay}</div>`;
 }
 
 function usageCard({ usage, status }: HeldInvocation): Html {
-  const used = Object.entries(usage ?? {});
-  if (used.length === 0)
+  const usageEntries = Object.entries(usage ?? {});
+  if (usageEntries.length === 0)
     return html`<h2>Usage</h2>${empty(status === 'queued' ? 'It has not begun.' : 'Nothing was reported yet.')}`;
   return html`<h2>Usage</h2>${facts(
-    used.map(([name, value]) => {
+    usageEntries.map(([name, value]) => {
       const { label, text } = measured(name, value);
       return [label, text] as const;
     }),
@@ -127,8 +131,8 @@ function usageCard({ usage, status }: HeldInvocation): Html {
 export function resultCard({ output }: HeldInvocation): Html {
   if (output === undefined) return NONE;
   const text = textOf(output);
-  const shown = text.length > MAX_RESULT ? `${text.slice(0, MAX_RESULT)}\n…` : text;
-  return html`<h2>Result</h2><pre class="console" tabindex="0" role="region" aria-label="Result">${shown}</pre>`;
+  const shownText = text.length > MAX_RESULT ? `${text.slice(0, MAX_RESULT)}\n…` : text;
+  return html`<h2>Result</h2><pre class="console" tabindex="0" role="region" aria-label="Result">${shownText}</pre>`;
 }
 
 /** Shows a long output unformatted. */
@@ -144,40 +148,40 @@ export interface Past extends Transcript {
 }
 
 export function outputCard(state: HeldInvocation, { text, first }: Past): Html {
-  const left =
+  const omittedNote =
     first > 1
       ? html`<p class="muted">This begins with event ${first}: <code>pie attach ${state.id}</code> shows all.</p>`
       : NONE;
-  const nothing =
+  const emptyNote =
     text === ''
       ? html`<p id="no-output" class="muted">${isOpen(state) ? 'Nothing was written yet.' : 'It wrote no text.'}</p>`
       : NONE;
-  return html`<h2 id="h-output">Output</h2>${left}<pre id="output" class="console output" tabindex="0" role="log" aria-live="off" aria-labelledby="h-output">${text}</pre>${nothing}`;
+  return html`<h2 id="h-output">Output</h2>${omittedNote}<pre id="output" class="console output" tabindex="0" role="log" aria-live="off" aria-labelledby="h-output">${text}</pre>${emptyNote}`;
 }
 
 export function eventsCard({ rows }: Past): Html {
   return html`<h2 id="h-events">Events</h2><ol id="events" class="console rows" tabindex="0" role="log" aria-live="off" aria-labelledby="h-events">${raw(rows)}</ol>`;
 }
 
-export async function past({ control, call }: Visit, { id, lastEventId }: HeldInvocation): Promise<Past> {
-  const last = placeOf(lastEventId) ?? BEGINNING;
+export async function readPast({ control, call }: Visit, { id, lastEventId }: HeldInvocation): Promise<Past> {
+  const last = positionOf(lastEventId) ?? BEGINNING;
   const after = { epoch: null, seq: Math.max(0, last.seq - PAST_EVENTS) };
   const events: InvocationEvent[] = [];
-  let held = 0;
+  let heldCharacters = 0;
   const reading = new AbortController();
   const signal = AbortSignal.any([call.signal, reading.signal, AbortSignal.timeout(PAST_MS)]);
   try {
     if (last.seq > 0)
       for await (const event of new Items(control.events(call, id, after), signal)) {
         events.push(event);
-        held += event.data.length;
-        while (held > MAX_TEXT && events.length > 1) held -= events.shift()?.data.length ?? 0;
+        heldCharacters += event.data.length;
+        while (heldCharacters > MAX_TEXT && events.length > 1) heldCharacters -= events.shift()?.data.length ?? 0;
         if (event.seq >= last.seq) break;
       }
   } catch (error) {
     // The store keeps events for a shorter time than states: an old invocation may have a state but no events.
-    const gone = error instanceof GatewayError && error.code === 'unknown-invocation';
-    if (!signal.aborted && !gone) throw error;
+    const isGone = error instanceof GatewayError && error.code === 'unknown-invocation';
+    if (!signal.aborted && !isGone) throw error;
   } finally {
     reading.abort();
   }

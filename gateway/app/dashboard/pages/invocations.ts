@@ -21,14 +21,14 @@ export async function invocationsPage(visit: Visit): Promise<Page> {
   const { control, call, now, url } = visit;
   const tenant = tenantOf(visit);
   // An empty form field sets no filter.
-  const given = Object.fromEntries([...url.searchParams].filter(([, value]) => value !== ''));
-  const parsed = querySchema.safeParse(given);
+  const nonEmptyParams = Object.fromEntries([...url.searchParams].filter(([, value]) => value !== ''));
+  const parsed = querySchema.safeParse(nonEmptyParams);
   if (!parsed.success)
     throw new GatewayError('invalid-input', 'The filter in the address is not valid.', {
       hint: 'Go to the invocations, and choose a function and a status from the lists.',
     });
   const query = parsed.data;
-  const filtered = query.function !== undefined || query.status !== undefined;
+  const isFiltered = query.function !== undefined || query.status !== undefined;
   const functions = tenant === call.principal.tenant ? await control.functions(call) : [];
   const names = new Set(functions.map(({ name }) => name));
   if (query.function !== undefined) names.add(query.function);
@@ -39,7 +39,7 @@ export async function invocationsPage(visit: Visit): Promise<Page> {
 ${tenant === call.principal.tenant ? NONE : html`<input type="hidden" name="tenant" value="${tenant}">`}
 <div><label for="function">Function</label><select id="function" name="function">${choice('', 'All functions', query.function === undefined)}${[...names].sort().map((name) => choice(name, name, name === query.function))}</select></div>
 <div><label for="status">Status</label><select id="status" name="status">${choice('', 'Any status', query.status === undefined)}${STATUSES.map((status) => choice(status, status, status === query.status))}</select></div>
-<button>Filter</button>${filtered ? html`<a class="button" href="${withTenant('/dashboard/invocations', visit, tenant)}">Clear</a>` : NONE}
+<button>Filter</button>${isFiltered ? html`<a class="button" href="${withTenant('/dashboard/invocations', visit, tenant)}">Clear</a>` : NONE}
 </form>`;
 
   return {
@@ -55,25 +55,25 @@ ${tenant === call.principal.tenant ? NONE : html`<input type="hidden" name="tena
         render: async () => {
           const page = await control.operations.invocations(call, { ...query, tenant, limit: PAGE_SIZE });
           if (page.invocations.length === 0)
-            return filtered
+            return isFiltered
               ? empty('No invocation fits this filter.', 'Choose another function or status.')
               : empty(
                   'Nothing was invoked yet.',
                   html`Try <code>pie invoke text-completion --input '{"prompt": "Once upon a time"}'</code>.`,
                 );
-          const chosen = {
+          const filterQuery = {
             ...(query.function === undefined ? {} : { function: query.function }),
             ...(query.status === undefined ? {} : { status: query.status }),
           };
-          const older =
+          const olderLink =
             page.cursor === null
               ? NONE
-              : html`<a class="button" rel="next" href="${withTenant('/dashboard/invocations', visit, tenant, { ...chosen, cursor: page.cursor })}">Older</a>`;
-          const newest =
+              : html`<a class="button" rel="next" href="${withTenant('/dashboard/invocations', visit, tenant, { ...filterQuery, cursor: page.cursor })}">Older</a>`;
+          const newestLink =
             query.cursor === undefined
               ? NONE
-              : html`<a class="button" href="${withTenant('/dashboard/invocations', visit, tenant, chosen)}">Newest</a>`;
-          return html`<h2 class="unseen">List</h2>${invocationTable('Invocations, newest first', page.invocations, now)}<div class="actions">${newest}${older}</div>`;
+              : html`<a class="button" href="${withTenant('/dashboard/invocations', visit, tenant, filterQuery)}">Newest</a>`;
+          return html`<h2 class="unseen">List</h2>${invocationTable('Invocations, newest first', page.invocations, now)}<div class="actions">${newestLink}${olderLink}</div>`;
         },
       },
     ],

@@ -10,7 +10,7 @@ import { duration, jsonText, number } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { badge, code, empty, notice, tile, tiles, tokenField } from '../html/parts.ts';
 import { demand, may, once, type Page, unknownInvocation, type Visit } from '../page.ts';
-import { eventsCard, isOpen, outputCard, past, resultCard } from './invocation.ts';
+import { eventsCard, isOpen, outputCard, readPast, resultCard } from './invocation.ts';
 
 const PATH = '/dashboard/playground';
 
@@ -22,15 +22,15 @@ const STILL_OPEN =
 const REFERENCE = /^[\w.-]{1,64}$/;
 
 /** A form for the input of a function, and the run that it began: output as it arrives, tokens and device time. */
-export async function playgroundPage(visit: Visit, left?: Filled): Promise<Page> {
+export async function playgroundPage(visit: Visit, refusedForm?: Filled): Promise<Page> {
   const { control, call, url } = visit;
   const name = url.searchParams.get('function') ?? '';
   const id = url.searchParams.get('invocation');
   const state = id === null ? null : await control.invocation(call, id);
   if (id !== null && state === null) throw unknownInvocation(id);
   const fn = name === '' ? null : await functionOf(visit, name);
-  const written = once(() => past(visit, state ?? never()));
-  const run = state === null ? [] : runFragments(state, written);
+  const loadPast = once(() => readPast(visit, state ?? never()));
+  const run = state === null ? [] : runFragments(state, loadPast);
 
   return {
     title: fn === null ? 'Playground' : `Playground: ${fn.name}`,
@@ -44,7 +44,7 @@ export async function playgroundPage(visit: Visit, left?: Filled): Promise<Page>
       { id: 'choose', look: 'wide card', fixed: true, render: () => chooser(visit, name) },
       ...(fn === null
         ? []
-        : [{ id: 'form', look: 'wide card', fixed: true as const, render: () => formCard(visit, fn, left) }]),
+        : [{ id: 'form', look: 'wide card', fixed: true as const, render: () => formCard(visit, fn, refusedForm) }]),
       ...run,
     ],
   };
@@ -114,40 +114,41 @@ async function functionOf(visit: Visit, name: string): Promise<FunctionVersion> 
   );
 }
 
-async function chooser({ control, call }: Visit, chosen: string): Promise<Html> {
+async function chooser({ control, call }: Visit, chosenName: string): Promise<Html> {
   const functions = await control.functions(call);
   if (functions.length === 0)
     return html`<h2>Function</h2>${empty('There is no function.', html`Deploy one with <code>pie deploy</code>.`)}`;
   const options = functions.map(
-    ({ name }) => html`<option value="${name}"${name === chosen ? html` selected` : NONE}>${name}</option>`,
+    ({ name }) => html`<option value="${name}"${name === chosenName ? html` selected` : NONE}>${name}</option>`,
   );
   return html`<h2 class="unseen">Function</h2><form class="row" method="get" action="${PATH}">
 <div><label for="function">Function</label><select id="function" name="function">${options}</select></div><button>Choose</button></form>`;
 }
 
-async function formCard(visit: Visit, fn: FunctionVersion, left: Filled | undefined): Promise<Html> {
+async function formCard(visit: Visit, fn: FunctionVersion, refusedForm: Filled | undefined): Promise<Html> {
   const fields = fieldsOf(fn.manifest.input);
-  const filled = left ?? (await filledFor(visit, fn));
+  const filled = refusedForm ?? (await filledFor(visit, fn));
   const asJson = fields === null || filled.mode === 'json';
-  const other = asJson
+  const otherModeLink = asJson
     ? fields === null
       ? NONE
       : html`<a href="${PATH}?${query(fn, visit)}">As a form</a>`
     : html`<a href="${PATH}?${query(fn, visit, { as: 'json' })}">As JSON</a>`;
-  return html`<div class="card-head"><h2>Input of ${fn.name}</h2>${other}</div>${fn.manifest.description === undefined ? NONE : html`<p class="muted">${fn.manifest.description}</p>`}
+  return html`<div class="card-head"><h2>Input of ${fn.name}</h2>${otherModeLink}</div>${fn.manifest.description === undefined ? NONE : html`<p class="muted">${fn.manifest.description}</p>`}
 <form method="post" action="${PATH}?${query(fn, visit)}">${tokenField(visit.formToken)}${formFields(fields, filled, 'Input')}
 <div class="actions">${may(visit, 'invoke') ? html`<button class="primary">Run</button>` : html`<p class="muted">Your key lacks the scope "invoke".</p>`}</div></form>`;
 }
 
 /** The form's first state: the input of the shown run, else of an earlier invocation, else the schema's example. */
 async function filledFor(visit: Visit, { manifest }: FunctionVersion): Promise<Filled> {
-  const earlier = earlierOf(visit.url);
-  const written = earlier === null ? null : await inputOfEarlier(visit, earlier);
-  const input = written === null ? exampleOf(manifest.input) : exactJson(written);
+  const earlierId = earlierOf(visit.url);
+  const earlierInput = earlierId === null ? null : await inputOfEarlier(visit, earlierId);
+  const input = earlierInput === null ? exampleOf(manifest.input) : exactJson(earlierInput);
   const fields = visit.url.searchParams.get('as') === 'json' ? null : fieldsOf(manifest.input);
   if (input === undefined && fields !== null) return { mode: 'form', texts: {} };
-  const plain = written === null ? input : jsonValue(written);
-  const texts = fields === null || (written !== null && roundsIntegers(written)) ? null : textsOf(fields, plain);
+  const plainInput = earlierInput === null ? input : jsonValue(earlierInput);
+  const texts =
+    fields === null || (earlierInput !== null && roundsIntegers(earlierInput)) ? null : textsOf(fields, plainInput);
   return texts === null ? { mode: 'json', texts: { json: jsonText(input ?? {}) } } : { mode: 'form', texts };
 }
 
@@ -164,7 +165,7 @@ async function inputOfEarlier({ control, call }: Visit, id: string): Promise<str
   }
 }
 
-function runFragments(state: HeldInvocation, written: () => ReturnType<typeof past>): Page['fragments'] {
+function runFragments(state: HeldInvocation, loadPast: () => ReturnType<typeof readPast>): Page['fragments'] {
   const { id, status, startedAt, endedAt, usage, error, question } = state;
   const address = `/dashboard/invocations/${encodeURIComponent(id)}`;
   const ranMs = startedAt === undefined || endedAt === undefined ? null : Date.parse(endedAt) - Date.parse(startedAt);
@@ -177,9 +178,9 @@ function runFragments(state: HeldInvocation, written: () => ReturnType<typeof pa
           ...usageTiles(usage, ranMs).map(([label, value]) => tile(label, value)),
         )}${question === undefined ? NONE : notice('plain', html`The invocation asks a person. <a href="${address}#question">Answer it</a>`)}${error === undefined ? NONE : notice('bad', html`${code(error.code)} ${error.message}`)}`,
     },
-    { id: 'written', look: 'wide card', fixed: true, render: async () => outputCard(state, await written()) },
+    { id: 'written', look: 'wide card', fixed: true, render: async () => outputCard(state, await loadPast()) },
     { id: 'result', look: 'wide card', render: () => resultCard(state) },
-    { id: 'happened', look: 'wide card', fixed: true, render: async () => eventsCard(await written()) },
+    { id: 'happened', look: 'wide card', fixed: true, render: async () => eventsCard(await loadPast()) },
   ];
 }
 
@@ -187,11 +188,11 @@ function runFragments(state: HeldInvocation, written: () => ReturnType<typeof pa
  * The query of an address of this page. It keeps the invocation whose input the form has, and the version, since a replay runs the version of
  * its invocation.
  */
-function query({ name }: FunctionVersion, { url }: Visit, more: Readonly<Record<string, string>> = {}): string {
+function query({ name }: FunctionVersion, { url }: Visit, extraParams: Readonly<Record<string, string>> = {}): string {
   const version = url.searchParams.get('version');
   const from = earlierOf(url);
-  const kept = { function: name, ...(version !== null && { version }), ...(from !== null && { from }) };
-  return new URLSearchParams({ ...kept, ...more }).toString();
+  const keptParams = { function: name, ...(version !== null && { version }), ...(from !== null && { from }) };
+  return new URLSearchParams({ ...keptParams, ...extraParams }).toString();
 }
 
 /** Tokens, device time and duration of a run. */

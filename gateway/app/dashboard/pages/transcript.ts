@@ -39,17 +39,17 @@ export async function transcript(events: readonly InvocationEvent[]): Promise<Tr
 /** The end of a text, after a note about the omitted beginning. */
 function lastOf(text: string): string {
   if (text.length <= MAX_TEXT) return text;
-  const left = text.length - MAX_TEXT + NOTE_LENGTH;
-  return `\n… ${number(left)} characters are left out here, \`pie attach\` shows them …\n${text.slice(left).toWellFormed()}`;
+  const omittedCharacters = text.length - MAX_TEXT + NOTE_LENGTH;
+  return `\n… ${number(omittedCharacters)} characters are left out here, \`pie attach\` shows them …\n${text.slice(omittedCharacters).toWellFormed()}`;
 }
 
 function row(seq: number, event: InvocationEvent['event'], data: Members, raw: string): Html {
   const level = event === 'log' && /^(debug|info|warn|error)$/.test(String(data.level)) ? ` level-${data.level}` : '';
   const kind = event === 'log' ? String(data.level) : event;
-  return html`<li class="${event}${level}"><span class="seq">${seq}</span><span class="kind">${short(kind, 12)}</span><span class="what">${short(said(event, data, raw), event === 'result' ? MAX_RESULT_ROW : MAX_ROW)}</span></li>`;
+  return html`<li class="${event}${level}"><span class="seq">${seq}</span><span class="kind">${truncate(kind, 12)}</span><span class="what">${truncate(rowText(event, data, raw), event === 'result' ? MAX_RESULT_ROW : MAX_ROW)}</span></li>`;
 }
 
-function said(event: InvocationEvent['event'], data: Members, raw: string): string {
+function rowText(event: InvocationEvent['event'], data: Members, raw: string): string {
   if (event === 'log') return String(data.message);
   if (event === 'gap')
     return `events after number ${data.after} may be missing: the runtime died before it stored them`;
@@ -84,6 +84,6 @@ function membersOf(json: string): Members {
   return typeof parsed === 'object' && parsed !== null ? (parsed as Members) : {};
 }
 
-function short(text: string, length: number): string {
+function truncate(text: string, length: number): string {
   return text.length > length ? `${text.slice(0, length)}…` : text;
 }

@@ -44,9 +44,9 @@ interface Span {
  */
 export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[]): readonly Step[] {
   const { createdAt, startedAt, endedAt } = state;
-  const last = events.findLast(({ event }) => event === 'metric');
-  if (last === undefined || startedAt === undefined || endedAt === undefined) return [];
-  const metric = JSON.parse(last.data) as Metric;
+  const lastMetric = events.findLast(({ event }) => event === 'metric');
+  if (lastMetric === undefined || startedAt === undefined || endedAt === undefined) return [];
+  const metric = JSON.parse(lastMetric.data) as Metric;
   const start = events.findLast(({ event }) => event === 'start');
   const coldStart = start !== undefined && (JSON.parse(start.data) as { coldStart?: boolean }).coldStart === true;
   const usage = (name: string) => (typeof state.usage?.[name] === 'number' ? Number(state.usage[name]) : 0);
@@ -62,14 +62,14 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
   ];
   const questions = events.filter(({ event }) => event === 'question').length;
   const queuedFromMs = questions > 0 || state.attempts > 1 ? Math.max(0, begunMs - queuedMs) : 0;
-  const asked =
+  const questionNote =
     questions === 0 ? '' : `with ${number(questions)} ${questions === 1 ? 'question' : 'questions'} to a person`;
-  const sum = (name: string, ms: number, note: string, fromMs: number): Step[] =>
+  const sumStep = (name: string, ms: number, note: string, fromMs: number): Step[] =>
     ms > 0 ? [{ name, note, fromMs, toMs: Math.min(endMs, fromMs + ms), isSum: true }] : [];
   // Usage sums all attempts, so with several its bars begin at the submission.
   const usedFromMs = queuedFromMs > 0 ? 0 : readyMs;
   return [
-    ...(queuedFromMs > 0 ? [{ name: 'Earlier attempts', note: asked, fromMs: 0, toMs: queuedFromMs }] : []),
+    ...(queuedFromMs > 0 ? [{ name: 'Earlier attempts', note: questionNote, fromMs: 0, toMs: queuedFromMs }] : []),
     {
       ...{ name: 'Queue', note: state.attempts > 1 ? `attempt ${state.attempts}` : '' },
       ...{ fromMs: queuedFromMs, toMs: begunMs },
@@ -82,19 +82,19 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
       toMs: endMs,
     },
     ...partsOf(metric, readyMs, endMs),
-    ...sum('Preempted', preemptedMs, 'other invocations needed the memory', readyMs),
-    ...sum('Device', usage('gpuMs'), 'its share of the batches, in all', usedFromMs),
-    ...sum('CPU', usage('cpuMs'), 'its own code, in all', usedFromMs),
+    ...sumStep('Preempted', preemptedMs, 'other invocations needed the memory', readyMs),
+    ...sumStep('Device', usage('gpuMs'), 'its share of the batches, in all', usedFromMs),
+    ...sumStep('CPU', usage('cpuMs'), 'its own code, in all', usedFromMs),
   ];
 }
 
 /** The spans of the program, moved into its step, and a row for the number of those that were not kept. */
 function partsOf({ spans = [], moreSpans = 0 }: Metric, fromMs: number, endMs: number): readonly Step[] {
-  const within = (ms: number) => Math.min(endMs, fromMs + ms);
+  const axisMs = (ms: number) => Math.min(endMs, fromMs + ms);
   const parts = spans.map(({ name, kind, failed, ...span }): Step => {
     const note = [...(kind === '' ? [] : [kind]), ...(failed ? ['failed'] : [])].join(', ');
     const part = failed ? 'failed' : 'ended';
-    return { name: name.trim() || 'unnamed', note, fromMs: within(span.fromMs), toMs: within(span.toMs), part };
+    return { name: name.trim() || 'unnamed', note, fromMs: axisMs(span.fromMs), toMs: axisMs(span.toMs), part };
   });
   if (moreSpans === 0) return parts;
   return [...parts, { name: `and ${number(moreSpans)} more`, note: '', fromMs, toMs: endMs, part: 'not shown' }];
@@ -103,18 +103,18 @@ function partsOf({ spans = [], moreSpans = 0 }: Metric, fromMs: number, endMs: n
 /** The steps as bars on one time axis. */
 export function waterfall(steps: readonly Step[]): Html {
   if (steps.length === 0) return NONE;
-  const wholeMs = Math.max(...steps.map(({ toMs }) => toMs), 0.001);
+  const totalMs = Math.max(...steps.map(({ toMs }) => toMs), 0.001);
   const rows = steps.map(({ name, note, fromMs, toMs, part, isSum }) => {
     if (part === 'not shown') return html`<li class="part"><small>${name}</small></li>`;
-    const left = (fromMs / wholeMs) * 100;
-    const width = Math.max(0.4, ((toMs - fromMs) / wholeMs) * 100);
-    const took = duration(toMs - fromMs);
+    const left = (fromMs / totalMs) * 100;
+    const width = Math.max(0.4, ((toMs - fromMs) / totalMs) * 100);
+    const durationText = duration(toMs - fromMs);
     const look = isSum ? 'sum' : part === 'failed' ? 'bad' : 'busy';
-    const told = `${took}${isSum ? ' in all' : `, from ${duration(fromMs)} on`}${part === 'failed' ? ', failed' : ''}`;
+    const description = `${durationText}${isSum ? ' in all' : `, from ${duration(fromMs)} on`}${part === 'failed' ? ', failed' : ''}`;
     const small = note === '' ? NONE : html`<small>${note}</small>`;
     const [beside, below] = part === undefined ? [NONE, small] : [small, NONE];
-    return html`<li class="${part === undefined ? 'whole' : 'part'}"><span class="step"><span><strong>${name}</strong> ${beside}</span> <span>${took}</span></span>
-<svg class="bar ${look}" role="img" aria-label="${name}: ${told}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="2"/><rect class="fill" x="${Math.min(left, 99.6).toFixed(2)}%" width="${Math.min(width, 100).toFixed(2)}%" height="8" rx="2"/></svg>${below}</li>`;
+    return html`<li class="${part === undefined ? 'whole' : 'part'}"><span class="step"><span><strong>${name}</strong> ${beside}</span> <span>${durationText}</span></span>
+<svg class="bar ${look}" role="img" aria-label="${name}: ${description}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="2"/><rect class="fill" x="${Math.min(left, 99.6).toFixed(2)}%" width="${Math.min(width, 100).toFixed(2)}%" height="8" rx="2"/></svg>${below}</li>`;
   });
   return html`<h2>Where the time went</h2><ol class="waterfall">${rows}</ol>`;
 }

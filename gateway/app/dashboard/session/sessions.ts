@@ -36,15 +36,15 @@ interface Keys {
  * await sessions.open(cookie, Date.now()); // the session, or null
  */
 export class Sessions {
-  readonly #given: Uint8Array | undefined;
+  readonly #givenSecret: Uint8Array | undefined;
   #keys: Keys | undefined;
-  #random: Uint8Array | undefined;
+  #randomSecret: Uint8Array | undefined;
 
   /** `secret` has at least 32 bytes. When absent it is random, so that sessions end with this object. Throws `RangeError`. */
   constructor(secret?: Uint8Array) {
     if (secret !== undefined && secret.length < SECRET_BYTES)
       throw new RangeError(`a session secret has at least ${SECRET_BYTES} bytes`);
-    this.#given = secret;
+    this.#givenSecret = secret;
   }
 
   begin(apiKey: string, now: number): Session {
@@ -53,34 +53,34 @@ export class Sessions {
 
   /** The value of the session's cookie. */
   async seal({ apiKey, id, expiresAt }: Session): Promise<string> {
-    const { seal } = await this.#derived();
+    const { seal } = await this.#deriveKeys();
     const nonce = randomBytes(NONCE_BYTES);
-    const plain = new TextEncoder().encode(JSON.stringify([apiKey, id, expiresAt]));
-    const sealed = new Uint8Array(await crypto.subtle.encrypt({ name: 'AES-GCM', iv: nonce }, seal, plain));
-    const all = new Uint8Array(nonce.length + sealed.length);
-    all.set(nonce);
-    all.set(sealed, nonce.length);
-    return all.toBase64(BASE64URL);
+    const plaintext = new TextEncoder().encode(JSON.stringify([apiKey, id, expiresAt]));
+    const ciphertext = new Uint8Array(await crypto.subtle.encrypt({ name: 'AES-GCM', iv: nonce }, seal, plaintext));
+    const sealedBytes = new Uint8Array(nonce.length + ciphertext.length);
+    sealedBytes.set(nonce);
+    sealedBytes.set(ciphertext, nonce.length);
+    return sealedBytes.toBase64(BASE64URL);
   }
 
   /** The session of a cookie; null when the cookie was not sealed here, was changed, or has expired. */
   async open(cookie: string, now: number): Promise<Session | null> {
-    const all = cookie.length > MAX_COOKIE_LENGTH ? null : bytesOf(cookie);
-    if (all === null || all.length <= NONCE_BYTES + TAG_BYTES) return null;
-    const { seal } = await this.#derived();
-    const iv = all.subarray(0, NONCE_BYTES);
-    const plain = await crypto.subtle
-      .decrypt({ name: 'AES-GCM', iv }, seal, all.subarray(NONCE_BYTES))
+    const sealedBytes = cookie.length > MAX_COOKIE_LENGTH ? null : bytesOf(cookie);
+    if (sealedBytes === null || sealedBytes.length <= NONCE_BYTES + TAG_BYTES) return null;
+    const { seal } = await this.#deriveKeys();
+    const iv = sealedBytes.subarray(0, NONCE_BYTES);
+    const plaintext = await crypto.subtle
+      .decrypt({ name: 'AES-GCM', iv }, seal, sealedBytes.subarray(NONCE_BYTES))
       // A cookie that fails to open was not sealed under this secret.
       .catch(() => null);
-    if (plain === null) return null;
-    const [apiKey, id, expiresAt] = JSON.parse(new TextDecoder().decode(plain)) as [string, string, number];
+    if (plaintext === null) return null;
+    const [apiKey, id, expiresAt] = JSON.parse(new TextDecoder().decode(plaintext)) as [string, string, number];
     return expiresAt > now ? { apiKey, id, expiresAt } : null;
   }
 
   /** Token in every form of this session; only a reader of the session's pages can know it. */
   async formToken({ id }: Session): Promise<string> {
-    const { forms } = await this.#derived();
+    const { forms } = await this.#deriveKeys();
     const mac = await crypto.subtle.sign('HMAC', forms, new TextEncoder().encode(id));
     return new Uint8Array(mac).toBase64(BASE64URL);
   }
@@ -89,16 +89,16 @@ export class Sessions {
   async isFormToken({ id }: Session, token: string): Promise<boolean> {
     const mac = token.length > MAX_COOKIE_LENGTH ? null : bytesOf(token);
     if (mac === null) return false;
-    const { forms } = await this.#derived();
+    const { forms } = await this.#deriveKeys();
     return crypto.subtle.verify('HMAC', forms, mac, new TextEncoder().encode(id));
   }
 
   /** Caches the keys rather than a promise: in workerd a request must not wait for another request's promise. */
-  async #derived(): Promise<Keys> {
+  async #deriveKeys(): Promise<Keys> {
     if (this.#keys !== undefined) return this.#keys;
     // Not in the constructor: workerd has no randomness before the first request.
-    this.#random ??= randomBytes(SECRET_BYTES);
-    const secret = new Uint8Array(this.#given ?? this.#random);
+    this.#randomSecret ??= randomBytes(SECRET_BYTES);
+    const secret = new Uint8Array(this.#givenSecret ?? this.#randomSecret);
     const master = await crypto.subtle.importKey('raw', secret, 'HKDF', false, ['deriveKey']);
     const derive = (purpose: string, algorithm: DeriveKey[2], usages: DeriveKey[4]) => {
       const info = new TextEncoder().encode(`pie dashboard ${purpose}`);

@@ -77,7 +77,7 @@ async function main(): Promise<void> {
   if (file === undefined || config === undefined) throw new RangeError('--harness FILE, --shape 1B, 3B, 8B or toy');
   const [clients, steps, rounds] = [Number(values.clients), Number(values.steps), Number(values.rounds)];
   /** Tokens in each cache before the first step. */
-  const prompt = Number(values.context);
+  const promptTokens = Number(values.context);
   const directory = await mkdtemp(join(tmpdir(), 'pie-tax-'));
   const model = values.model ?? join(directory, 'model');
   try {
@@ -85,7 +85,7 @@ async function main(): Promise<void> {
     if (!existsSync(join(model, 'model.safetensors'))) await writeRandomShape(model, config);
     process.stderr.write(`random weights: ${seconds(beganMs)}\n`);
     // Half as many again as the inferlets hold: the last one is admitted only while a reserve stays free.
-    const pages = Math.ceil(1.5 * clients * ((prompt + steps) / PAGE_SIZE + 2));
+    const pages = Math.ceil(1.5 * clients * ((promptTokens + steps) / PAGE_SIZE + 2));
     await using platform = await Platform.start({
       functions: false,
       // All inferlets have the same prompt: with the prefix cache they would share its pages, and a step would read less than the harness's.
@@ -95,43 +95,43 @@ async function main(): Promise<void> {
     const deployed = await platform.pie(['deploy', component, '--name', 'decode', '--json']);
     if (deployed.code !== 0) throw new Error(deployed.stderr);
     using harness = new Harness(file);
-    const context = prompt + steps / 2;
+    const context = promptTokens + steps / 2;
     await harness.ask(`load shape=${shape} sequences=${clients} context=${context} room=${steps} rows=256`);
     process.stderr.write(`the harness is ready: ${seconds(beganMs)}\n`);
     const stats = await connectStats(platform);
     const bareMs: number[] = [];
     const perToken = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
-    const ahead = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
+    const aheadShares = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
     const deviceMs = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
     const graceMs = Object.fromEntries(WAYS.map((way) => [way, [] as number[]]));
     const processUs = Object.fromEntries(WAYS.map((way) => [way, new Map<string, number>()]));
-    const batch: number[] = [];
+    const batchSizes: number[] = [];
     try {
       for (let round = 0; round <= rounds; round++) {
-        const bare = await harness.ask<{ wallMs: { mean: number } }>(
+        const bareDecode = await harness.ask<{ wallMs: { mean: number } }>(
           `decode batch=${clients} context=${context} steps=${steps}`,
         );
-        if (round > 0) bareMs.push(bare.wallMs.mean);
+        if (round > 0) bareMs.push(bareDecode.wallMs.mean);
         for (const way of WAYS) {
           const inputs = Array.from({ length: clients }, (_, i) => {
-            const length = way === 'paged' ? prompt - (i % PAGE_SIZE) : prompt;
+            const length = way === 'paged' ? promptTokens - (i % PAGE_SIZE) : promptTokens;
             return { way, context: length, steps };
           });
-          let before = new Map<string, number>();
+          let cpuUsBefore = new Map<string, number>();
           const outputs = await startTogether<Decoded>(platform, 'decode', inputs, async () => {
             await stats.stats({ reset: true });
-            before = processorUs(platform);
+            cpuUsBefore = processorUs(platform);
           });
-          const now = processorUs(platform);
-          const [after] = (await stats.stats()).models;
-          if (after === undefined || after.prefix.hitTokens > 0) throw new Error('the inferlets share pages');
+          const cpuUsAfter = processorUs(platform);
+          const [modelStats] = (await stats.stats()).models;
+          if (modelStats === undefined || modelStats.prefix.hitTokens > 0) throw new Error('the inferlets share pages');
           if (round === 0) continue; // Warm.
           perToken[way]?.push(Math.max(...outputs.map(({ elapsedMs }) => elapsedMs)) / steps);
-          batch.push(after.meanBatchSize);
-          ahead[way]?.push(aheadShare(after));
-          deviceMs[way]?.push(after.deviceBusyMs / after.batches);
-          graceMs[way]?.push(after.graceMs / after.batches);
-          for (const [name, us] of now) processUs[way]?.set(name, (us - (before.get(name) ?? 0)) / steps);
+          batchSizes.push(modelStats.meanBatchSize);
+          aheadShares[way]?.push(aheadShare(modelStats));
+          deviceMs[way]?.push(modelStats.deviceBusyMs / modelStats.batches);
+          graceMs[way]?.push(modelStats.graceMs / modelStats.batches);
+          for (const [name, us] of cpuUsAfter) processUs[way]?.set(name, (us - (cpuUsBefore.get(name) ?? 0)) / steps);
         }
         process.stderr.write(`round ${round}: ${seconds(beganMs)}\n`);
       }
@@ -143,7 +143,7 @@ async function main(): Promise<void> {
       perTokenMs: spread(perToken[way] ?? []),
       ratio: ratios(perToken[way] ?? [], bareMs),
       aim: AIMS[way],
-      aheadShare: spread(ahead[way] ?? []),
+      aheadShare: spread(aheadShares[way] ?? []),
       deviceMs: spread(deviceMs[way] ?? []),
       graceMs: spread(graceMs[way] ?? []),
       processUs: Object.fromEntries(processUs[way] ?? []),
@@ -151,10 +151,10 @@ async function main(): Promise<void> {
     const report = {
       shape,
       clients,
-      context: prompt,
+      context: promptTokens,
       steps,
       bareMs: spread(bareMs),
-      meanBatch: spread(batch),
+      meanBatch: spread(batchSizes),
       rows,
     };
     if (values.json !== undefined) await writeFile(values.json, JSON.stringify(report));
@@ -200,8 +200,8 @@ function processorUs(platform: Platform): Map<string, number> {
   return sums;
 }
 
-function ratios(perToken: readonly number[], bare: readonly number[]): Spread {
-  return spread(perToken.map((each, i) => each / (bare[i] ?? Number.NaN)));
+function ratios(perToken: readonly number[], bareMs: readonly number[]): Spread {
+  return spread(perToken.map((each, i) => each / (bareMs[i] ?? Number.NaN)));
 }
 
 function seconds(sinceMs: number): string {

@@ -49,13 +49,13 @@ export class Recorder implements Backend {
   readonly name = 'reference';
   readonly precision = 'float64';
   readonly #reference: Backend;
-  readonly #out: FixtureWriter;
+  readonly #writer: FixtureWriter;
   readonly #adapters: ReadonlyMap<DeviceAdapter, number>;
   readonly #pages: Uint8Array[] = [];
 
-  private constructor(reference: Backend, out: FixtureWriter, adapters: ReadonlyMap<DeviceAdapter, number>) {
+  private constructor(reference: Backend, writer: FixtureWriter, adapters: ReadonlyMap<DeviceAdapter, number>) {
     this.#reference = reference;
-    this.#out = out;
+    this.#writer = writer;
     this.#adapters = adapters;
   }
 
@@ -65,25 +65,25 @@ export class Recorder implements Backend {
     model: LoadedModel,
     weights: string,
     reference: Backend,
-    out: FixtureWriter,
+    writer: FixtureWriter,
     adapters: ReadonlyMap<DeviceAdapter, LoadedAdapter> = new Map(),
   ): Recorder {
     const { config } = model;
-    for (const word of MAGIC.match(/.{4}/g) ?? []) out.unsigned(Buffer.from(word).readUInt32LE());
-    out.string(label);
-    writeShape(out, config);
-    out.unsigned(reference.pageSize, reference.pageCount);
-    out.array(rotaryFrequencies(config));
-    out.string(weights);
+    for (const word of MAGIC.match(/.{4}/g) ?? []) writer.unsigned(Buffer.from(word).readUInt32LE());
+    writer.string(label);
+    writeShape(writer, config);
+    writer.unsigned(reference.pageSize, reference.pageCount);
+    writer.array(rotaryFrequencies(config));
+    writer.string(weights);
     const tensors = tensorPlaces(model);
-    out.unsigned(tensors.length);
+    writer.unsigned(tensors.length);
     for (const { name, type, offset, count } of tensors) {
-      out.string(name);
-      out.unsigned(TENSOR_TYPE[type], offset, count);
+      writer.string(name);
+      writer.unsigned(TENSOR_TYPE[type], offset, count);
     }
-    out.unsigned(adapters.size);
-    for (const adapter of adapters.values()) writeAdapter(out, adapter, config.layers);
-    return new Recorder(reference, out, new Map([...adapters.keys()].map((each, i) => [each, i])));
+    writer.unsigned(adapters.size);
+    for (const adapter of adapters.values()) writeAdapter(writer, adapter, config.layers);
+    return new Recorder(reference, writer, new Map([...adapters.keys()].map((each, i) => [each, i])));
   }
 
   get config(): ModelConfig {
@@ -104,8 +104,8 @@ export class Recorder implements Backend {
 
   /** Names the case that the following calls belong to. */
   case(kind: string): void {
-    this.#out.unsigned(OPERATION.case);
-    this.#out.string(kind);
+    this.#writer.unsigned(OPERATION.case);
+    this.#writer.string(kind);
   }
 
   async forward(
@@ -114,10 +114,10 @@ export class Recorder implements Backend {
   ): Promise<readonly SequenceOutput[]> {
     const { vocabularySize } = this.config;
     const outputs = await this.#reference.forward(batch);
-    const isWhole = ({ output }: SequenceInput) =>
+    const isFull = ({ output }: SequenceInput) =>
       output.kind !== 'top' || (output.topK >= vocabularySize && !output.tokensOnly);
     // Run again when the call asked for less than the whole distribution; the second run writes the same keys to the same slots.
-    const whole = batch.every(isWhole)
+    const fullOutputs = batch.every(isFull)
       ? outputs
       : await this.#reference.forward(
           batch.map((each) =>
@@ -126,9 +126,9 @@ export class Recorder implements Backend {
               : each,
           ),
         );
-    this.#out.unsigned(OPERATION.forward, batch.length);
+    this.#writer.unsigned(OPERATION.forward, batch.length);
     batch.forEach((sequence, i) => {
-      this.#sequence(sequence, draws[i] ?? [], outputs[i] as SequenceOutput, whole[i] as SequenceOutput);
+      this.#sequence(sequence, draws[i] ?? [], outputs[i] as SequenceOutput, fullOutputs[i] as SequenceOutput);
     });
     return outputs;
   }
@@ -139,45 +139,45 @@ export class Recorder implements Backend {
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
     const { vocabularySize } = this.config;
-    this.#out.unsigned(OPERATION.project, count, Math.min(topK, vocabularySize));
-    this.#out.array(states);
-    this.#out.array(byToken(await this.#reference.project(states, count, vocabularySize)));
+    this.#writer.unsigned(OPERATION.project, count, Math.min(topK, vocabularySize));
+    this.#writer.array(states);
+    this.#writer.array(byToken(await this.#reference.project(states, count, vocabularySize)));
     return this.#reference.project(states, count, topK);
   }
 
   async score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores> {
     const scores = await this.#reference.score(states, count, tokens);
-    this.#out.unsigned(OPERATION.score, count);
-    this.#out.array(states);
+    this.#writer.unsigned(OPERATION.score, count);
+    this.#writer.array(states);
     tokens.forEach((list, i) => {
-      this.#out.array(list);
-      this.#out.array(scores.logProbabilities[i] as Float32Array);
+      this.#writer.array(list);
+      this.#writer.array(scores.logProbabilities[i] as Float32Array);
     });
-    this.#out.array(scores.entropies);
+    this.#writer.array(scores.entropies);
     return scores;
   }
 
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
     this.#reference.copySlots(sources, destinations, shifts);
-    this.#out.unsigned(OPERATION.copy);
-    this.#out.array(sources);
-    this.#out.array(destinations);
-    this.#out.array(shifts ?? new Int32Array(0));
+    this.#writer.unsigned(OPERATION.copy);
+    this.#writer.array(sources);
+    this.#writer.array(destinations);
+    this.#writer.array(shifts ?? new Int32Array(0));
   }
 
   readPage(page: number, into: Uint8Array): void {
     this.#reference.readPage(page, into);
-    this.#out.unsigned(OPERATION.readPage, page, this.#pages.length);
+    this.#writer.unsigned(OPERATION.readPage, page, this.#pages.length);
     this.#pages.push(into.slice());
   }
 
   /** Takes bytes that `readPage` returned, or zeros: another backend's bytes for the same page differ from the reference's. */
   writePage(page: number, from: Uint8Array): void {
     this.#reference.writePage(page, from);
-    const known = this.#pages.findLastIndex((each) => Buffer.compare(each, from) === 0);
-    if (known < 0 && from.some((byte) => byte !== 0))
+    const readIndex = this.#pages.findLastIndex((each) => Buffer.compare(each, from) === 0);
+    if (readIndex < 0 && from.some((byte) => byte !== 0))
       throw new Error('Only pages that were read before can be written.');
-    this.#out.unsigned(OPERATION.writePage, page, known < 0 ? ZEROS : known);
+    this.#writer.unsigned(OPERATION.writePage, page, readIndex < 0 ? ZEROS : readIndex);
   }
 
   /**
@@ -188,30 +188,30 @@ export class Recorder implements Backend {
     const tokens: number[] = [];
     const margins: number[] = [];
     let inputs = prompt;
-    for (let at = 0; tokens.length < count; ) {
-      const slots = Uint32Array.from({ length: at + inputs.length }, (_, slot) => slot);
+    for (let contextLength = 0; tokens.length < count; ) {
+      const slots = Uint32Array.from({ length: contextLength + inputs.length }, (_, slot) => slot);
       const [output] = await this.#reference.forward([
         {
           inputs: { kind: 'tokens', tokens: inputs },
-          positions: slots.subarray(at),
-          context: slots.subarray(0, at),
+          positions: slots.subarray(contextLength),
+          context: slots.subarray(0, contextLength),
           mask: 'causal',
-          writes: slots.subarray(at),
+          writes: slots.subarray(contextLength),
           output: { kind: 'top', rows: 1, topK: 2 },
         },
       ]);
       if (output?.kind !== 'top') throw new Error('the reference returned no tokens');
       const margin = (output.logProbabilities[0] as number) - (output.logProbabilities[1] as number);
       if (margin < leastMargin) break;
-      at += inputs.length;
+      contextLength += inputs.length;
       tokens.push(output.tokens[0] as number);
       margins.push(margin);
       inputs = output.tokens.slice(0, 1);
     }
-    this.#out.unsigned(OPERATION.greedy);
-    this.#out.array(prompt);
-    this.#out.array(Uint32Array.from(tokens));
-    this.#out.array(Float32Array.from(margins));
+    this.#writer.unsigned(OPERATION.greedy);
+    this.#writer.array(prompt);
+    this.#writer.array(Uint32Array.from(tokens));
+    this.#writer.array(Float32Array.from(margins));
     return { tokens, margins };
   }
 
@@ -221,42 +221,42 @@ export class Recorder implements Backend {
 
   #adapterOf({ adapter }: SequenceInput): number {
     if (adapter === undefined) return NO_ADAPTER;
-    const known = this.#adapters.get(adapter);
-    if (known === undefined) throw new Error('The adapter was not passed to Recorder.begin.');
-    return known;
+    const adapterIndex = this.#adapters.get(adapter);
+    if (adapterIndex === undefined) throw new Error('The adapter was not passed to Recorder.begin.');
+    return adapterIndex;
   }
 
-  #sequence(sequence: SequenceInput, draws: readonly Draw[], output: SequenceOutput, whole: SequenceOutput): void {
-    const out = this.#out;
-    const { inputs, positions, context, mask, writes, output: wanted } = sequence;
+  #sequence(sequence: SequenceInput, draws: readonly Draw[], output: SequenceOutput, fullOutput: SequenceOutput): void {
+    const writer = this.#writer;
+    const { inputs, positions, context, mask, writes, output: requestedOutput } = sequence;
     if (inputs.kind === 'picked') throw new Error('Sequences with picked tokens cannot be recorded.');
-    out.unsigned(this.#adapterOf(sequence), positions.length, INPUTS[inputs.kind]);
-    out.array(inputs.kind === 'tokens' ? inputs.tokens : inputs.embeds);
-    out.array(positions);
-    out.array(context);
-    out.byteArray(mask === 'causal' ? new Uint8Array(0) : mask);
-    out.array(writes);
-    const top = wanted.kind === 'top' ? wanted : undefined;
-    const rows = wanted.kind === 'none' ? 0 : wanted.rows;
+    writer.unsigned(this.#adapterOf(sequence), positions.length, INPUTS[inputs.kind]);
+    writer.array(inputs.kind === 'tokens' ? inputs.tokens : inputs.embeds);
+    writer.array(positions);
+    writer.array(context);
+    writer.byteArray(mask === 'causal' ? new Uint8Array(0) : mask);
+    writer.array(writes);
+    const top = requestedOutput.kind === 'top' ? requestedOutput : undefined;
+    const rows = requestedOutput.kind === 'none' ? 0 : requestedOutput.rows;
     if (draws.length > 0 && draws.length !== rows)
       throw new Error(`The reader expects as many draws as rows of output: ${rows}, not ${draws.length}.`);
     const flags =
-      (wanted.kind === 'states' || top?.states ? FLAG.states : 0) |
+      (requestedOutput.kind === 'states' || top?.states ? FLAG.states : 0) |
       (top?.tokensOnly ? FLAG.tokensOnly : 0) |
       (sequence.attention ? FLAG.attention : 0) |
       (top?.allowed ? FLAG.allowed : 0) |
       (draws.length > 0 ? FLAG.draws : 0);
-    out.unsigned(OUTPUT[wanted.kind], rows, Math.min(top?.topK ?? 0, this.config.vocabularySize), flags);
-    if (top?.allowed) out.array(top.allowed);
+    writer.unsigned(OUTPUT[requestedOutput.kind], rows, Math.min(top?.topK ?? 0, this.config.vocabularySize), flags);
+    if (top?.allowed) writer.array(top.allowed);
     for (const { temperature, topP, minP, seed, position } of draws) {
-      out.float(temperature);
-      out.float(topP);
-      out.float(minP);
-      out.unsigned(seed, position);
+      writer.float(temperature);
+      writer.float(topP);
+      writer.float(minP);
+      writer.unsigned(seed, position);
     }
-    if (flags & FLAG.states) out.array((output.kind === 'none' ? undefined : output.states) ?? new Float32Array(0));
-    if (whole.kind === 'top') out.array(byToken(whole));
-    if (sequence.attention) out.array(output.attention ?? new Float32Array(0));
+    if (flags & FLAG.states) writer.array((output.kind === 'none' ? undefined : output.states) ?? new Float32Array(0));
+    if (fullOutput.kind === 'top') writer.array(byToken(fullOutput));
+    if (sequence.attention) writer.array(output.attention ?? new Float32Array(0));
   }
 }
 
@@ -270,8 +270,8 @@ function byToken({ topK, tokens, logProbabilities }: TopTokens): Float32Array {
   return result;
 }
 
-function writeShape(out: FixtureWriter, config: ModelConfig): void {
-  out.unsigned(
+function writeShape(writer: FixtureWriter, config: ModelConfig): void {
+  writer.unsigned(
     config.hiddenSize,
     config.intermediateSize,
     config.layers,
@@ -280,24 +280,24 @@ function writeShape(out: FixtureWriter, config: ModelConfig): void {
     config.headDim,
     config.vocabularySize,
   );
-  out.float(config.rmsNormEpsilon);
-  out.unsigned(Number(config.tiedEmbeddings), Number(config.attentionBias), Number(config.queryKeyNorm));
+  writer.float(config.rmsNormEpsilon);
+  writer.unsigned(Number(config.tiedEmbeddings), Number(config.attentionBias), Number(config.queryKeyNorm));
 }
 
 /** Writes every matrix pair, with the adapter's scale multiplied into B. */
-function writeAdapter(out: FixtureWriter, adapter: LoadedAdapter, layers: number): void {
+function writeAdapter(writer: FixtureWriter, adapter: LoadedAdapter, layers: number): void {
   const pairs = Array.from({ length: layers }, (_, layer) => layer).flatMap((layer) =>
     PROJECTIONS.flatMap((projection) => {
       const matrices = adapter.read(layer, projection);
       return matrices === undefined ? [] : [{ layer, projection, ...matrices }];
     }),
   );
-  out.unsigned(pairs.length);
+  writer.unsigned(pairs.length);
   for (const { layer, projection, a, b } of pairs) {
-    out.unsigned(layer);
-    out.string(projection);
-    out.unsigned(adapter.rank);
-    out.array(a);
-    out.array(b.map((value) => value * adapter.scale));
+    writer.unsigned(layer);
+    writer.string(projection);
+    writer.unsigned(adapter.rank);
+    writer.array(a);
+    writer.array(b.map((value) => value * adapter.scale));
   }
 }

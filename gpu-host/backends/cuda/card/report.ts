@@ -158,20 +158,20 @@ function aims({ aims: rows }: Results, tax: Tax | undefined): string {
 function steps({ records }: Results): string {
   const rows = find(records, 'harness', 'decode').filter(({ why, round }) => why === undefined && round === 0);
   const cells = rows.map(({ result }) => {
-    const own = result as Record<'wallMs' | 'deviceMs' | 'hostGapMs' | 'pipelinedMs', Times>;
-    const other = find(records, 'peer', 'decode').find(
+    const ourTimes = result as Record<'wallMs' | 'deviceMs' | 'hostGapMs' | 'pipelinedMs', Times>;
+    const peerTimes = find(records, 'peer', 'decode').find(
       (each) =>
         each.round === 0 && !each.why && each.result.shape === result.shape && each.result.batch === result.batch,
     )?.result;
     return [
       result.shape,
       String(result.batch),
-      `${number(own.wallMs.median)} (${number(own.wallMs.p10)}–${number(own.wallMs.p90)})`,
-      number(own.deviceMs.median),
-      number(own.pipelinedMs.median),
-      (1e3 * own.hostGapMs.median).toFixed(0),
-      other ? number(other.deviceMs.median) : '',
-      (result.batch / (1e-3 * own.wallMs.median)).toFixed(0),
+      `${number(ourTimes.wallMs.median)} (${number(ourTimes.wallMs.p10)}–${number(ourTimes.wallMs.p90)})`,
+      number(ourTimes.deviceMs.median),
+      number(ourTimes.pipelinedMs.median),
+      (1e3 * ourTimes.hostGapMs.median).toFixed(0),
+      peerTimes ? number(peerTimes.deviceMs.median) : '',
+      (result.batch / (1e-3 * ourTimes.wallMs.median)).toFixed(0),
     ];
   });
   const header = [
@@ -191,11 +191,11 @@ function steps({ records }: Results): string {
 function kernels({ records, ceilings }: Results): string {
   return find(records, 'harness', 'kernels')
     .map(({ result }) => {
-      const reads =
+      const prefixText =
         result.prefix > 0 ? `, ${result.prefix} of it shared and read ${result.shared ? 'together' : 'alone'}` : '';
-      const what = result.rows
+      const workload = result.rows
         ? `prefill of ${result.rows}`
-        : `batch ${result.batch}, context ${result.context}${reads}`;
+        : `batch ${result.batch}, context ${result.context}${prefixText}`;
       const cells = result.kernels
         .filter(({ perStep }: { perStep: number }) => perStep > 0)
         .toSorted((a: { stepUs: number }, b: { stepUs: number }) => b.stepUs - a.stepUs)
@@ -212,7 +212,7 @@ function kernels({ records, ceilings }: Results): string {
         ]);
       const header = ['kernel', 'a step', 'µs', 'of the step', 'GB/s', 'of copies', 'TFLOP/s', 'of the dense rate'];
       return section(
-        `Kernels of ${result.shape}, ${what}${result.kv === 'fp8' ? ', keys and values in 8 bits' : ''}: ${(result.stepUs / 1e3).toFixed(3)} ms in all, each timed alone`,
+        `Kernels of ${result.shape}, ${workload}${result.kv === 'fp8' ? ', keys and values in 8 bits' : ''}: ${(result.stepUs / 1e3).toFixed(3)} ms in all, each timed alone`,
         header,
         cells,
       );
@@ -236,10 +236,10 @@ function products({ records }: Results): string {
       }[],
       ({ matrix, rows }) => `${matrix} ${rows}`,
     );
-    for (const all of ways.values()) {
-      const chosen = all.find(({ way }) => way === 'auto');
-      const best = all.filter(({ way }) => way !== 'auto').toSorted((a, b) => a.us - b.us)[0];
-      const library = all.find(({ way }) => way === 'cublas');
+    for (const measurements of ways.values()) {
+      const chosen = measurements.find(({ way }) => way === 'auto');
+      const best = measurements.filter(({ way }) => way !== 'auto').toSorted((a, b) => a.us - b.us)[0];
+      const library = measurements.find(({ way }) => way === 'cublas');
       if (chosen === undefined || best === undefined) continue;
       cells.push([
         result.shape,

@@ -56,33 +56,29 @@ export function ggufConfig(
       },
     );
   }
-  const stated = readKeys(family, metadata);
-  refuseUnsupported(stated, metadata);
-  const heads = stated['attention.head_count'];
-  const headDim = stated['attention.key_length'] ?? stated.embedding_length / heads;
-  if (
-    ![stated['attention.value_length'] ?? headDim, stated['rope.dimension_count'] ?? headDim].every(
-      (d) => d === headDim,
-    )
-  )
+  const keys = readKeys(family, metadata);
+  refuseUnsupported(keys, metadata);
+  const heads = keys['attention.head_count'];
+  const headDim = keys['attention.key_length'] ?? keys.embedding_length / heads;
+  if (![keys['attention.value_length'] ?? headDim, keys['rope.dimension_count'] ?? headDim].every((d) => d === headDim))
     throw unsupported('heads of which only a part is rotated, or whose values have another size than their keys');
-  const ropeTheta = stated['rope.freq_base'] ?? 10_000;
-  const window = stated['attention.sliding_window'] ?? 0;
+  const ropeTheta = keys['rope.freq_base'] ?? 10_000;
+  const window = keys['attention.sliding_window'] ?? 0;
   const config = parseConfig({
     model_type: family,
-    hidden_size: stated.embedding_length,
-    intermediate_size: stated.feed_forward_length,
-    num_hidden_layers: stated.block_count,
+    hidden_size: keys.embedding_length,
+    intermediate_size: keys.feed_forward_length,
+    num_hidden_layers: keys.block_count,
     num_attention_heads: heads,
-    num_key_value_heads: stated['attention.head_count_kv'] ?? heads,
+    num_key_value_heads: keys['attention.head_count_kv'] ?? heads,
     head_dim: headDim,
     vocab_size: vocabularySize(tensors),
-    max_position_embeddings: stated.context_length,
+    max_position_embeddings: keys.context_length,
     // Inside the window, full attention gives the same results.
     ...(window > 0 && { use_sliding_window: true, sliding_window: window, max_window_layers: 0 }),
     rope_theta: ropeTheta,
-    rope_scaling: linearScaling(stated),
-    rms_norm_eps: shortest(stated['attention.layer_norm_rms_epsilon']),
+    rope_scaling: linearScaling(keys),
+    rms_norm_eps: shortest(keys['attention.layer_norm_rms_epsilon']),
     tie_word_embeddings: !tensors.has('output.weight'),
     bos_token_id: special.bos,
     eos_token_id: special.eos,
@@ -92,9 +88,9 @@ export function ggufConfig(
   return { ...config, ropeScaling: scalingOf(divisors, ropeTheta, config.headDim) };
 }
 
-type Stated = z.infer<typeof architectureSchema>;
+type ArchitectureKeys = z.infer<typeof architectureSchema>;
 
-function readKeys(family: string, metadata: ReadonlyMap<string, MetadataValue>): Stated {
+function readKeys(family: string, metadata: ReadonlyMap<string, MetadataValue>): ArchitectureKeys {
   const parsed = architectureSchema.safeParse(
     Object.fromEntries(Object.keys(architectureSchema.shape).map((key) => [key, metadata.get(`${family}.${key}`)])),
   );
@@ -103,23 +99,23 @@ function readKeys(family: string, metadata: ReadonlyMap<string, MetadataValue>):
   throw new ModelError('malformed-config', `the GGUF file's "${family}.${issue?.path.join('.')}": ${issue?.message}`);
 }
 
-function refuseUnsupported(stated: Stated, metadata: ReadonlyMap<string, MetadataValue>): void {
+function refuseUnsupported(keys: ArchitectureKeys, metadata: ReadonlyMap<string, MetadataValue>): void {
   const parts = metadata.get('split.count') ?? 1;
   if (parts !== 1) {
     throw new ModelError('unsupported-model', `the file is one of ${String(parts)} parts of a model`, {
       hint: 'join them first: llama-gguf-split --merge FIRST-PART FILE.gguf',
     });
   }
-  if (stated.expert_count > 0) throw unsupported(`a mixture of ${stated.expert_count} experts`);
-  const scaling = stated['rope.scaling.type'];
-  if (scaling !== 'none' && scaling !== 'linear' && stated['rope.scaling.factor'] !== 1)
+  if (keys.expert_count > 0) throw unsupported(`a mixture of ${keys.expert_count} experts`);
+  const scaling = keys['rope.scaling.type'];
+  if (scaling !== 'none' && scaling !== 'linear' && keys['rope.scaling.factor'] !== 1)
     throw unsupported(`rope scaling "${scaling}"`);
 }
 
 /** Like llama.cpp, takes a factor without a type as that of linear scaling. */
-function linearScaling(stated: Stated): { rope_type: 'linear'; factor: number } | null {
-  const factor = stated['rope.scaling.factor'] ?? stated['rope.scale_linear'] ?? 1;
-  return stated['rope.scaling.type'] === 'linear' && factor !== 1 ? { rope_type: 'linear', factor } : null;
+function linearScaling(keys: ArchitectureKeys): { rope_type: 'linear'; factor: number } | null {
+  const factor = keys['rope.scaling.factor'] ?? keys['rope.scale_linear'] ?? 1;
+  return keys['rope.scaling.type'] === 'linear' && factor !== 1 ? { rope_type: 'linear', factor } : null;
 }
 
 function vocabularySize(tensors: ReadonlyMap<string, GgufTensor>): number | undefined {
@@ -129,16 +125,16 @@ function vocabularySize(tensors: ReadonlyMap<string, GgufTensor>): number | unde
 /** Finds the parameters whose divisors are those of the file. */
 function scalingOf(divisors: Float32Array, theta: number, headDim: number): Llama3RopeScaling | null {
   if (divisors.every((divisor) => divisor === 1)) return null;
-  const refused = () => unsupported('rope scaling other than that of Llama 3');
-  if (divisors.length !== headDim / 2) throw refused();
+  const refusal = () => unsupported('rope scaling other than that of Llama 3');
+  if (divisors.length !== headDim / 2) throw refusal();
   const factor = Math.max(...divisors);
   const { lowFrequencyFactor: low, highFrequencyFactor: high, originalContextLength } = LLAMA3;
-  const same = divisors.every((divisor, i) => {
+  const isLlama3 = divisors.every((divisor, i) => {
     const turns = (originalContextLength * theta ** ((-2 * i) / headDim)) / (2 * Math.PI);
-    const kept = Math.min(1, Math.max(0, (turns - low) / (high - low)));
-    return Math.abs(divisor * ((1 - kept) / factor + kept) - 1) < DIVISOR_ERROR;
+    const smoothing = Math.min(1, Math.max(0, (turns - low) / (high - low)));
+    return Math.abs(divisor * ((1 - smoothing) / factor + smoothing) - 1) < DIVISOR_ERROR;
   });
-  if (!same) throw refused();
+  if (!isLlama3) throw refusal();
   return { factor: shortest(factor), ...LLAMA3 };
 }
 

@@ -78,10 +78,10 @@ function parse(reader: Reader): GgufHeader {
     );
   const version = reader.unsigned(4);
   if (!VERSIONS.includes(version)) {
-    const reversed = VERSIONS.includes(version / 2 ** 24);
+    const isByteSwapped = VERSIONS.includes(version / 2 ** 24);
     throw new ModelError(
       'unsupported-model',
-      `${reader.file}: ${reversed ? 'a GGUF file of a big-endian machine' : `GGUF version ${version}`} is not supported`,
+      `${reader.file}: ${isByteSwapped ? 'a GGUF file of a big-endian machine' : `GGUF version ${version}`} is not supported`,
       { hint: 'convert the model again with a current llama.cpp' },
     );
   }
@@ -93,24 +93,29 @@ function parse(reader: Reader): GgufHeader {
     if (metadata.has(key)) throw reader.malformed(`it has the key "${key}" twice`);
     metadata.set(key, reader.value(reader.unsigned(4), key));
   }
-  const places = new Map<string, GgufTensor>();
+  const entries = new Map<string, GgufTensor>();
   for (let i = 0; i < tensorCount; i++) {
     const name = reader.text(MAX_NAME_BYTES);
-    if (places.has(name)) throw reader.malformed(`it has the tensor "${name}" twice`);
-    places.set(name, reader.tensor(name));
+    if (entries.has(name)) throw reader.malformed(`it has the tensor "${name}" twice`);
+    entries.set(name, reader.tensor(name));
   }
-  return { metadata, tensors: placed(reader, places, alignmentOf(reader, metadata)) };
+  return { metadata, tensors: placeTensors(reader, entries, alignmentOf(reader, metadata)) };
 }
 
 function alignmentOf(reader: Reader, metadata: ReadonlyMap<string, MetadataValue>): number {
   const alignment = metadata.get('general.alignment') ?? 32;
-  const usable = typeof alignment === 'number' && alignment <= MAX_ALIGNMENT && Number.isInteger(Math.log2(alignment));
-  if (!usable || alignment < 1) throw reader.malformed(`its alignment is ${String(alignment)}, not a power of two`);
+  const isUsable =
+    typeof alignment === 'number' && alignment <= MAX_ALIGNMENT && Number.isInteger(Math.log2(alignment));
+  if (!isUsable || alignment < 1) throw reader.malformed(`its alignment is ${String(alignment)}, not a power of two`);
   return alignment;
 }
 
 /** The tensors with offsets from the start of the file. */
-function placed(reader: Reader, tensors: ReadonlyMap<string, GgufTensor>, alignment: number): Map<string, GgufTensor> {
+function placeTensors(
+  reader: Reader,
+  tensors: ReadonlyMap<string, GgufTensor>,
+  alignment: number,
+): Map<string, GgufTensor> {
   const start = Math.ceil(reader.position / alignment) * alignment;
   const result = new Map<string, GgufTensor>();
   for (const [name, tensor] of tensors) {
@@ -156,16 +161,16 @@ class Reader {
   }
 
   unsigned(bytes: 4 | 8): number {
-    const taken = this.#take(bytes);
-    return bytes === 4 ? taken.readUInt32LE() : Number(taken.readBigUInt64LE());
+    const buffer = this.#take(bytes);
+    return bytes === 4 ? buffer.readUInt32LE() : Number(buffer.readBigUInt64LE());
   }
 
   /** A number of things of which each takes at least `bytes` bytes of the rest of the file. */
-  count(what: string, most: number, bytes: number): number {
+  count(what: string, maxCount: number, bytes: number): number {
     const count = this.unsigned(8);
     const fit = Math.floor((this.size - this.position) / bytes);
-    if (count > most || count > fit)
-      throw this.malformed(`it claims ${count} ${what}; at most ${Math.min(most, fit)} are possible`);
+    if (count > maxCount || count > fit)
+      throw this.malformed(`it claims ${count} ${what}; at most ${Math.min(maxCount, fit)} are possible`);
     return count;
   }
 
@@ -218,24 +223,24 @@ class Reader {
   #scalar(type: number, key: string): number | boolean {
     const bytes = SCALAR_BYTES[type];
     if (bytes === undefined) throw this.malformed(`"${key}" has the unknown type ${type}`);
-    const taken = this.#take(bytes);
+    const buffer = this.#take(bytes);
     switch (type) {
       case 1:
       case 3:
       case 5:
-        return taken.readIntLE(0, bytes);
+        return buffer.readIntLE(0, bytes);
       case 6:
-        return taken.readFloatLE();
+        return buffer.readFloatLE();
       case 7:
-        return taken.readUInt8() !== 0;
+        return buffer.readUInt8() !== 0;
       case 10:
-        return Number(taken.readBigUInt64LE());
+        return Number(buffer.readBigUInt64LE());
       case 11:
-        return Number(taken.readBigInt64LE());
+        return Number(buffer.readBigInt64LE());
       case 12:
-        return taken.readDoubleLE();
+        return buffer.readDoubleLE();
       default:
-        return taken.readUIntLE(0, bytes);
+        return buffer.readUIntLE(0, bytes);
     }
   }
 
@@ -244,22 +249,22 @@ class Reader {
     if (bytes > this.size - this.position) throw this.malformed(`it ends within its header, at byte ${this.size}`);
     if (this.position + bytes > MAX_HEADER_BYTES)
       throw this.malformed(`its header has more than ${MAX_HEADER_BYTES} bytes`);
-    let at = this.position - this.#windowStart;
-    if (at + bytes > this.#window.length) {
+    let offset = this.position - this.#windowStart;
+    if (offset + bytes > this.#window.length) {
       this.#window = this.#read(Math.max(bytes, Math.min(WINDOW_BYTES, this.size - this.position)));
       this.#windowStart = this.position;
-      at = 0;
+      offset = 0;
     }
     this.position += bytes;
-    return this.#window.subarray(at, at + bytes);
+    return this.#window.subarray(offset, offset + bytes);
   }
 
   #read(bytes: number): Buffer {
     const buffer = Buffer.allocUnsafeSlow(bytes);
-    for (let done = 0; done < bytes; ) {
-      const read = readSync(this.#fd, buffer, done, bytes - done, this.position + done);
-      if (read === 0) throw this.malformed(`it ends before byte ${this.position + bytes}`);
-      done += read;
+    for (let filledBytes = 0; filledBytes < bytes; ) {
+      const bytesRead = readSync(this.#fd, buffer, filledBytes, bytes - filledBytes, this.position + filledBytes);
+      if (bytesRead === 0) throw this.malformed(`it ends before byte ${this.position + bytes}`);
+      filledBytes += bytesRead;
     }
     return buffer;
   }

@@ -50,13 +50,13 @@ function sourcesOf(config: ModelConfig, quantization: Quantization, stored: Stor
       });
     return quantized;
   });
-  const left = stored
+  const unusedTensor = stored
     .unused()
     .find(([name, { dtype }]) => dtype === 'F8_E4M3' || (dtype === 'I32' && /\.(qweight|weight_packed)$/.test(name)));
-  if (left !== undefined)
+  if (unusedTensor !== undefined)
     throw new ModelError(
       'unsupported-model',
-      `the checkpoint has a quantised "${left[0]}", which Pie does not compute`,
+      `the checkpoint has a quantised "${unusedTensor[0]}", which Pie does not compute`,
     );
   return sources;
 }
@@ -80,9 +80,9 @@ function quantizedSources(
         return float8Source(quantization, stored, name, shape);
     }
   };
-  const found = matrix();
-  if (found === null) return null;
-  return 'data' in found ? [found] : groupedSources(name, found);
+  const converted = matrix();
+  if (converted === null) return null;
+  return 'data' in converted ? [converted] : groupedSources(name, converted);
 }
 
 function plainSource(stored: Stored, name: string, shape: readonly number[]): TensorSource {

@@ -2,7 +2,7 @@
 
 -- A tenant's stored content counts as one number: its stored values, the files of its invocations, its vector indexes, and the versions of
 -- its functions (the record with the manifest, and the whole component, even when two versions share it). The hash `<account>:components`
--- counts the versions: `bytes` in all, and by `<function>@<version>`. `Functions.kept` finds all versions of a tenant by these fields.
+-- counts the versions: `bytes` in all, and by `<function>@<version>`. `Functions.runnableVersions` finds all versions of a tenant by these fields.
 
 -- Bytes of the tenant's vector indexes, which are on the disk of the index host.
 local function indexBytes(account)
