@@ -115,7 +115,7 @@ async function openModel(
   const model = await loadModel(directory);
   const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
   const adapters = await openAdapters(entry, model);
-  const weightBits = heldBits(entry);
+  const weightPrecision = heldBits(entry);
   const created = await createBackend(entry, model, (failure) => lostDevice.end(name, failure));
   const backend = entry.pace ? pacedBackend(created, name, entry.pace) : created;
   const { maxBatchTokens: maxTokens, maxBatchSequences: maxSequences } = entry;
@@ -125,7 +125,7 @@ async function openModel(
     profile: await measuredSteps(backend, { maxTokens, maxSequences }),
     directory: model.directory,
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
-    bits: backend.weightBits ?? weightBits.bits,
+    bits: backend.weightBits ?? weightPrecision.bits,
     maxBatchTokens: maxTokens,
     maxBatchCalls: maxSequences,
     ...(batchPolicy && { batchPolicy }),
@@ -136,7 +136,7 @@ async function openModel(
     ...(adapterMemoryMb !== undefined && { adapterMemoryBytes: adapterMemoryMb * MIB }),
     ...(imageCacheMb !== undefined && { imageCacheBytes: imageCacheMb * MIB }),
     ...(kvDirectory && {
-      kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, { ...entry, ...weightBits }) },
+      kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, { ...entry, ...weightPrecision }) },
     }),
   };
 }
@@ -264,10 +264,10 @@ class LostDevice {
 
   end(model: string, { what, device }: DeviceFailure): void {
     console.error(`gpu-host: the device of the model "${model}" failed: ${what}\n  on ${device}`);
-    const notified = this.host?.abandon(
+    const notification = this.host?.abandon(
       `the device of the model "${model}" failed (${what}); the GPU host starts again`,
     );
-    void Promise.race([notified, sleep(LAST_WORDS_MS)]).finally(() => process.exit(1));
+    void Promise.race([notification, sleep(LAST_WORDS_MS)]).finally(() => process.exit(1));
   }
 }
 

@@ -291,8 +291,8 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     encoders,
     gpuHosts: Array.from({ length: machine.roles.includes('gpu-host') ? file.gpu_host.count : 0 }, (_, i) => {
       const localName = `gpu-host-${i + 1}`;
-      const ownAddress = i === 0 ? (env.PIE_GPU_HOST ?? file.gpu_host.address) : undefined;
-      const address = ownAddress ?? linkAt(machine, GPU_HOST_PORT + i);
+      const configuredAddress = i === 0 ? (env.PIE_GPU_HOST ?? file.gpu_host.address) : undefined;
+      const address = configuredAddress ?? linkAt(machine, GPU_HOST_PORT + i);
       return {
         name: processName({ redis, machine }, localName),
         localName,

@@ -107,10 +107,10 @@ async function main(): Promise<number> {
     const requested = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
     const isWhole = serves('gateway') && serves('runtime');
-    const deployedFirst = isWhole ? (requested ?? firstFunctions(config)) : [];
-    const areDeployed = noteAwaited(config, deployedFirst);
+    const firstNames = isWhole ? (requested ?? firstFunctions(config)) : [];
+    const areDeployed = noteAwaited(config, firstNames);
     if (!(await start(machineProcesses(config)))) return earlyExitCode();
-    const isUpgraded = await deployBundled(config, deployedFirst, stopping.signal);
+    const isUpgraded = await deployBundled(config, firstNames, stopping.signal);
     if (!stopping.signal.aborted) areDeployed();
     const story = isWhole && !flags['no-story'] && !flags.json && !stopping.signal.aborted;
     if (story) await streamStory(config, stopping.signal, say);
@@ -127,8 +127,8 @@ async function main(): Promise<number> {
     const tookMs = performance.now() - startedAt;
     if (!stopping.signal.aborted) say(serves('gateway') ? welcome(config, url, tookMs) : joined(config, tookMs));
     const allFunctions = serves('gateway') ? (requested ?? bundledFunctions(config)) : [];
-    const deployedLater = allFunctions.filter((name) => !isUpgraded || !deployedFirst.includes(name));
-    const deploying = deployRest(config, deployedLater, stopping.signal, say);
+    const laterNames = allFunctions.filter((name) => !isUpgraded || !firstNames.includes(name));
+    const deploying = deployRest(config, laterNames, stopping.signal, say);
     const compiledFolder = process.env.NODE_COMPILE_CACHE;
     const forgetting = compiledFolder ? forgetCompiledCode(compiledFolder, Date.now(), stopping.signal) : undefined;
     await whenStopped;

@@ -161,11 +161,11 @@ function requestOf(input: unknown, options: InvokeOptions, headers: Record<strin
 
 async function outcomeOf(stream: InvocationStream): Promise<Outcome> {
   const messages: MessageData[] = [];
-  let keptMessages = 0;
+  let keptCount = 0;
   for await (const event of stream) {
     // A new attempt takes back the messages of the earlier one, unless that ended with a question.
-    if (event.event === 'start') messages.length = keptMessages;
-    else if (event.event === 'question') keptMessages = messages.length;
+    if (event.event === 'start') messages.length = keptCount;
+    else if (event.event === 'question') keptCount = messages.length;
     else if (event.event === 'message') messages.push(event.data);
     else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
     else if (event.event === 'result') {

@@ -131,11 +131,11 @@ export class TestInferlet {
     const sending = this.#sendAll(stream.id, send, signal).catch((error: unknown) => sendFailure.abort(error));
     const messages: string[] = [];
     const logs: { level: string; message: string }[] = [];
-    let keptMessages = 0;
+    let keptCount = 0;
     for await (const event of stream) {
       // A new attempt takes back the messages of the earlier one, unless that ended with a question.
-      if (event.event === 'start') messages.length = keptMessages;
-      if (event.event === 'question') keptMessages = messages.length;
+      if (event.event === 'start') messages.length = keptCount;
+      if (event.event === 'question') keptCount = messages.length;
       if (event.event === 'log') logs.push(event.data);
       if (event.event === 'message' && 'text' in event.data) {
         messages.push(event.data.text);

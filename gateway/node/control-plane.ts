@@ -187,9 +187,9 @@ export class NodeControlPlane implements ControlPlane {
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
     // Only an operator can reach another tenant's invocation here, and `open` records that read.
     const isOperator = includesScope(call.principal.scopes, 'operator');
-    const checkAccess = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
+    const recordRead = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
     return translatingFeed(
-      this.#scheduler.events.feed(id, after, { before: checkAccess }),
+      this.#scheduler.events.feed(id, after, { before: recordRead }),
       () => new GatewayError('unknown-invocation', `No events of "${id}" are stored. They are deleted after its end.`),
     );
   }

@@ -33,18 +33,18 @@ export async function ensureCredentials(
   const oldCredentials = await readCredentials(file);
   await tenants.ensure(DEFAULT_TENANT);
   const authentication = oldCredentials === null ? null : await apiKeys.authenticate(oldCredentials.apiKey);
-  const validCredentials =
+  const knownCredentials =
     authentication?.kind === 'valid' || authentication?.kind === 'suspended' ? oldCredentials : null;
   if (
-    validCredentials !== null &&
+    knownCredentials !== null &&
     authentication?.kind === 'valid' &&
     authentication.holder.tenant === DEFAULT_TENANT
   ) {
-    await apiKeys.adopt(validCredentials.apiKey, KEY_NAME, SCOPES, PLATFORM_ACTOR);
+    await apiKeys.adopt(knownCredentials.apiKey, KEY_NAME, SCOPES, PLATFORM_ACTOR);
   }
-  const apiKey = validCredentials?.apiKey ?? (await newKey(apiKeys, store.clock()));
+  const apiKey = knownCredentials?.apiKey ?? (await newKey(apiKeys, store.clock()));
   const credentials = { url, apiKey };
-  if (validCredentials === null || validCredentials.url !== url)
+  if (knownCredentials === null || knownCredentials.url !== url)
     await writePrivately(file, `${JSON.stringify(credentials, null, 2)}\n`);
   return credentials;
 }

@@ -141,12 +141,12 @@ export class NodeOperations implements Operations {
         if (!gpuHostsOf(await this.#scheduler.runtimes.list()).some((host) => host.name === name)) return null;
         if (await drains.undrain(name)) await audit.record(keyId, tenant, 'gpu-host.undrain', name);
       }
-      return this.#awaitHeard(name, drained);
+      return this.#awaitDrainState(name, drained);
     });
   }
 
   /** The GPU host, once all its runtimes know its drain state or the wait is over. Null when no host has this name. */
-  async #awaitHeard(name: string, drained: boolean): Promise<GpuHostState | null> {
+  async #awaitDrainState(name: string, drained: boolean): Promise<GpuHostState | null> {
     for (const giveUpAt = performance.now() + HEARD_MS; ; await sleep(HEARD_POLL_MS)) {
       const runtimes = await this.#scheduler.runtimes.list();
       const reportedHosts = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
@@ -175,7 +175,7 @@ export class NodeOperations implements Operations {
           );
         if (outcome === 'drained') await audit.record(keyId, tenant, 'machine.drain', name, force ? { force } : {});
       } else if (await drains.undrainMachine(machine)) await audit.record(keyId, tenant, 'machine.undrain', name);
-      for (const host of machine.gpuHosts) await this.#awaitHeard(host.name, drained);
+      for (const host of machine.gpuHosts) await this.#awaitDrainState(host.name, drained);
       const joinedMachine = (await redisUsers.joined()).find((each) => each.name === name);
       return machineOf(machine, await this.#scheduler.runtimes.list(), await drains.names(), joinedMachine?.joinedAt);
     });

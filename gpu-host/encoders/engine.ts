@@ -133,7 +133,7 @@ export class EncoderEngine {
     inferlet.values.add(callBytes);
     this.#inferlets.set(port, inferlet);
     const { tenant } = port.owner;
-    const left = operation.lengths.length;
+    const textCount = operation.lengths.length;
     const { query } = port;
     const call: EncodeCall = {
       tenant,
@@ -143,7 +143,7 @@ export class EncoderEngine {
       ...inOrder(operation),
       taken: 0,
       query,
-      remainingTexts: left,
+      remainingTexts: textCount,
       bytes: callBytes,
     };
     inferlet.calls.add(call);

@@ -68,9 +68,9 @@ export class LatencyProfile {
     }
     // A device that has become slower or faster is so for all sizes, and other sizes may not be measured again soon. Their times follow with
     // less weight, so that a size whose first measurement was disturbed does not stay out of line with them.
-    for (const [i, otherMs] of this.#msPerToken.entries()) {
+    for (const [i, msPerToken] of this.#msPerToken.entries()) {
       const weight = i === exponent ? WEIGHT : OTHERS_WEIGHT;
-      if (otherMs !== undefined) this.#msPerToken[i] = otherMs * (1 + weight * (measured / previous - 1));
+      if (msPerToken !== undefined) this.#msPerToken[i] = msPerToken * (1 + weight * (measured / previous - 1));
     }
   }
 }

@@ -22,7 +22,7 @@ export class Penalties {
   readonly #presence: number;
   /** The tokens that the text had chosen before the run, sorted; none without penalties. */
   readonly #chosenBefore: Uint32Array;
-  readonly #distinctChosen: number;
+  readonly #distinctChosenCount: number;
   /** Number of times that the run has sampled each token. */
   readonly #sampleCounts = new Map<number, number>();
   /** Sorted, with the value of each. */
@@ -66,7 +66,7 @@ export class Penalties {
     this.#presence = presence;
     this.#mayRaise = frequency < 0 || presence < 0 || biasValues.some((value) => value > 0);
     this.#chosenBefore = this.#penalizes ? chosen.toSorted() : new Uint32Array();
-    this.#distinctChosen = this.#chosenBefore.reduce(
+    this.#distinctChosenCount = this.#chosenBefore.reduce(
       (sum, token, i) => (token === this.#chosenBefore[i - 1] ? sum : sum + 1),
       0,
     );
@@ -107,7 +107,7 @@ export class Penalties {
   candidates(sampler: Sampler, maxTopK: number): number {
     if (this.#mayRaise) return maxTopK;
     const changedCount =
-      this.#distinctChosen + this.#sampleCounts.size + this.#biasedTokens.length - this.#excludedTokens.length;
+      this.#distinctChosenCount + this.#sampleCounts.size + this.#biasedTokens.length - this.#excludedTokens.length;
     return Math.min(maxTopK, candidatesWanted(sampler, maxTopK) + changedCount);
   }
 

@@ -65,7 +65,7 @@ export class ForwardPlan {
   readonly #space: PageSpace;
   readonly #outPages: Uint32Array;
   /** The pages of a call with inputs left, and their frames after its last part: before the next one they may leave and come back. */
-  #usedFrames: readonly PageFrame[] = [];
+  #pageFrames: readonly PageFrame[] = [];
 
   /**
    * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit,
@@ -147,11 +147,11 @@ export class ForwardPlan {
     if (this.#keepsParts || this.remainingInputs === 0) this.#prefix?.commit();
     else this.#prefix?.give();
     if (this.remainingInputs === 0) this.#prefix?.keep();
-    else if (!this.#keepsParts) this.#usedFrames = this.#usedPages();
+    else if (!this.#keepsParts) this.#pageFrames = this.#usedPageFrames();
   }
 
   /** The pages that the next parts read and write. A run has new plans instead. */
-  #usedPages(): PageFrame[] {
+  #usedPageFrames(): PageFrame[] {
     const { text, rest } = this.#prefix?.context ?? this.#pages;
     const mappings = new Set([...text.mappings, ...rest, ...this.#space.peekAll(this.#outPages)]);
     const pageFrames = Array.from(mappings, (mapping) => ({ mapping, frame: mapping.page.frame }));
@@ -160,10 +160,10 @@ export class ForwardPlan {
 
   /** Brings the pages back, and follows them to other frames. */
   #settle(): void {
-    const pageFrames = this.#usedFrames;
+    const pageFrames = this.#pageFrames;
     if (pageFrames.length === 0) return;
     this.#space.makeResident(pageFrames.map(({ mapping }) => mapping));
-    this.#usedFrames = [];
+    this.#pageFrames = [];
     const newFrames = new Map<number, number>();
     for (const { mapping, frame } of pageFrames)
       if (mapping.page.frame !== frame) newFrames.set(frame, mapping.page.frame);

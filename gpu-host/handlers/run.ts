@@ -36,13 +36,13 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #plan: ForwardPlan | undefined;
   /** The next input, or the one under way. */
   #token: number;
-  /** `#isPicked`: the step under way took its token from the step before. `#isAhead`: another step is under way behind it. */
+  /** `#isPicked`: the step under way took its token from the step before. `#hasNextStep`: another step is under way behind it. */
   #isPicked = false;
-  #isAhead = false;
+  #hasNextStep = false;
   #topK = 1;
   /** Changes of the logits that the host applies, or that the device does. */
   #hostPenalties: Penalties | undefined;
-  #deviceChanges: Penalties | undefined;
+  #devicePenalties: Penalties | undefined;
   #producedCount = 0;
   #consumedCount = 0;
   /** Tokens computed and not handed over yet. */
@@ -119,14 +119,14 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   prepareAhead(row: number): SequenceInput {
     const plan = this.#plan as ForwardPlan;
     const sequence = this.#begin(plan, this.#position + 1, { kind: 'picked', rows: Uint32Array.of(row) });
-    this.#isAhead = true;
+    this.#hasNextStep = true;
     return sequence;
   }
 
   /** Gives up the last input: it was not computed, and its token was not taken. It will be prepared again. */
   retract(): void {
     this.#plan?.retract(1);
-    if (this.#isAhead) this.#isAhead = false;
+    if (this.#hasNextStep) this.#hasNextStep = false;
     else this.#isPicked = false;
   }
 
@@ -140,7 +140,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
       return plan.begin(1, inputs, { ...output, topK, ...(allowed ? { allowed } : {}) });
     }
     const draws = drawsOf(sampler, [position]);
-    const changes = this.#deviceChanges?.onDevice().row;
+    const changes = this.#devicePenalties?.onDevice().row;
     return plan.begin(1, inputs, {
       ...output,
       topK: this.#topK,
@@ -153,8 +153,8 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     if (output.kind !== 'top') throw new Error(`a run's step gave ${output.kind}`);
     const token = this.#tokenOf(output);
     this.#plan?.commit(1, this.#isPicked ? Uint32Array.of(this.#token) : undefined);
-    this.#isPicked = this.#isAhead;
-    this.#isAhead = false;
+    this.#isPicked = this.#hasNextStep;
+    this.#hasNextStep = false;
     this.#token = token;
     this.#producedCount++;
     const finishReason = this.#finish(token);
@@ -176,7 +176,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     const penalties = this.#hostPenalties;
     if (!penalties) {
       const token = tokenOf(sampler, output, 0, this.#topK, this.#position);
-      this.#deviceChanges?.noteToken(token);
+      this.#devicePenalties?.noteToken(token);
       return token;
     }
     const token = penalties.tokenOf(sampler, output, this.#model.maxTopK, this.#position);
@@ -272,7 +272,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     this.#topK = candidatesWanted(sampler, this.#model.maxTopK);
     if (!changes) return;
     const penalties = new Penalties(changes, vocabularySize, position);
-    if (this.#model.backend.changesLogits === true) this.#deviceChanges = penalties;
+    if (this.#model.backend.changesLogits === true) this.#devicePenalties = penalties;
     else this.#hostPenalties = penalties;
     // A run that waits before its first token is checked again.
     this.#request = { ...this.#request, changes: undefined };

@@ -16,7 +16,7 @@ interface Sight {
  */
 export class ThreadShare {
   readonly #now: () => number;
-  readonly #waitingTenants: (() => Iterable<string>)[] = [];
+  readonly #tenantSources: (() => Iterable<string>)[] = [];
   /** Time that a tenant may take, ms, negative after work that took longer; only of tenants that have not saved up all they may. */
   readonly #balances = new Map<string, number>();
   /** Time of the last payment. */
@@ -32,7 +32,7 @@ export class ThreadShare {
 
   /** Adds a model. `tenants` returns those whose calls wait for the device or use it; one may come more than once. */
   join(tenants: () => Iterable<string>): void {
-    this.#waitingTenants.push(tenants);
+    this.#tenantSources.push(tenants);
   }
 
   /** Notes a call of the tenant. */
@@ -72,7 +72,7 @@ export class ThreadShare {
   #isBesideOthers(tenant: string): boolean {
     const otherCall = this.#latestCall?.tenant === tenant ? this.#latestOtherCall : this.#latestCall;
     if (otherCall && this.#now() - otherCall.ms < PRESENT_MS) return true;
-    for (const tenants of this.#waitingTenants) for (const name of tenants()) if (name !== tenant) return true;
+    for (const tenants of this.#tenantSources) for (const name of tenants()) if (name !== tenant) return true;
     return false;
   }
 }

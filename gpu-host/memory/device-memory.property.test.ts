@@ -66,7 +66,7 @@ function count({ counts, kit }: World): void {
   totals.taken += counts.taken;
   totals.known += counts.known;
   totals.pins += counts.pins;
-  totals.leasesEnded += counts.leasesEnded + kit.memory.snapshots.leases.givenWayCount;
+  totals.leasesEnded += counts.leasesEnded + kit.memory.snapshots.leases.endedEarlyCount;
   totals.swapsIn += swapsIn;
   totals.swapsOut += swapsOut;
   totals.evictions += prefix.evictions;

@@ -228,7 +228,7 @@ export class DeviceMemory implements SpaceMemory {
       return;
     }
     this.#runTimed(requester, () => {
-      const swappedBytes = this.#swap?.bytesInMemory(swapped);
+      const swappedBytes = this.#swap?.pageInMemory(swapped);
       if (!swappedBytes) this.#readPage(page, this.#buffer);
       this.pool.swapIn(page, donor);
       if (swappedBytes) this.#write(page, swappedBytes);
@@ -344,7 +344,7 @@ export class DeviceMemory implements SpaceMemory {
       ...this.relief.stats(),
       swapsIn: this.#swapsIn,
       pinnedPages: this.snapshots.leases.pages,
-      leasesEnded: this.snapshots.leases.givenWayCount,
+      leasesEnded: this.snapshots.leases.endedEarlyCount,
     };
   }
 

@@ -68,7 +68,7 @@ export class Leases {
   readonly #holdings = new Map<PageSnapshot, Holding>();
   /** Number of leased snapshots that hold each page. */
   readonly #pages = new Map<Page, number>();
-  #givenWayCount = 0;
+  #endedEarlyCount = 0;
 
   constructor(options: LeasesOptions) {
     this.#options = options;
@@ -83,8 +83,8 @@ export class Leases {
   }
 
   /** Leases that ended before their time, since the start. */
-  get givenWayCount(): number {
-    return this.#givenWayCount;
+  get endedEarlyCount(): number {
+    return this.#endedEarlyCount;
   }
 
   /**
@@ -125,7 +125,7 @@ export class Leases {
     const lease = this.drop(snapshot);
     if (!lease || lease.ended) return;
     lease.giveWay();
-    this.#givenWayCount++;
+    this.#endedEarlyCount++;
   }
 
   /** Ends one lease, so that its pages may leave the device. False without leases. */

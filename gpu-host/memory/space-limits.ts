@@ -22,7 +22,7 @@ export class SpaceLimits {
   readonly #options: SpaceLimitsOptions;
   #family: Family | undefined;
   #tenant: TenantPages | undefined;
-  #reservedPlaces = 0;
+  #reservedPages = 0;
 
   constructor(options: SpaceLimitsOptions) {
     this.#options = options;
@@ -65,19 +65,19 @@ export class SpaceLimits {
   reserve(): void {
     if (!this.#tenant) return;
     this.#tenant.reservedPages++;
-    this.#reservedPlaces++;
+    this.#reservedPages++;
   }
 
   unreserve(): void {
-    if (!this.#tenant || this.#reservedPlaces === 0) return;
+    if (!this.#tenant || this.#reservedPages === 0) return;
     this.#tenant.reservedPages--;
-    this.#reservedPlaces--;
+    this.#reservedPages--;
   }
 
   /** Leaves the family and the tenant before the space is closed: pages that it still holds then count for the space alone. */
   leave(references: ReadonlyMap<Page, number>): void {
     const { families, tenants } = this.#options;
-    while (this.#reservedPlaces > 0) this.unreserve();
+    while (this.#reservedPages > 0) this.unreserve();
     if (this.#family) families.leave(this.#family, references.size);
     if (this.#tenant) tenants.leave(this.#tenant, references.keys());
     this.#family = undefined;

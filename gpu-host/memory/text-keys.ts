@@ -27,9 +27,9 @@ export function textKeys(
 /** The key of a full page, whose tokens no longer change; 0 for the beginning of a text. Each page keeps its key. */
 function keyOf(page: PagePrefix | undefined): number {
   const unkeyed: PagePrefix[] = [];
-  let keyedPage = page;
-  for (; keyedPage && keyedPage.key === undefined; keyedPage = keyedPage.parent) unkeyed.push(keyedPage);
-  let key = keyedPage?.key ?? 0;
+  let current = page;
+  for (; current && current.key === undefined; current = current.parent) unkeyed.push(current);
+  let key = current?.key ?? 0;
   for (const each of unkeyed.reverse()) {
     key = nextKey(key, each.tokens);
     each.key = key;

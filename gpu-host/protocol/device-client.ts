@@ -223,10 +223,10 @@ export class DeviceClient {
     });
     if (call === 0) return answer;
     this.#unsentImages++;
-    const sentPixels = pixels.finally(() => {
+    const trackedPixels = pixels.finally(() => {
       this.#unsentImages--;
     });
-    sendPixels(this.#issuer, call, sentPixels);
+    sendPixels(this.#issuer, call, trackedPixels);
     return answer;
   }
 

@@ -202,9 +202,9 @@ export class Records {
   delete(ids: readonly string[]): Pick<Written, 'removed'> & { readonly taken: number } {
     return this.#transaction(() => {
       const removed: number[] = [];
-      const leastBytes = this.#bytes - DELETED_BYTES;
+      const targetBytes = this.#bytes - DELETED_BYTES;
       let taken = 0;
-      for (let id = ids[0]; id !== undefined && this.#bytes > leastBytes; id = ids[++taken])
+      for (let id = ids[0]; id !== undefined && this.#bytes > targetBytes; id = ids[++taken])
         removed.push(...this.#delete(id));
       return { removed, taken };
     });

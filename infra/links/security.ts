@@ -17,12 +17,12 @@ export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) 
   const credentials = readCertificate(config.home);
   if (!credentials) return undefined;
   const listeners = new Set<() => void>();
-  const lastSaidMs = new Map<string, number>();
+  const saidMsByLine = new Map<string, number>();
   const say = (line: string): void => {
     const nowMs = performance.now();
-    if (nowMs - (lastSaidMs.get(line) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
-    if (lastSaidMs.size >= MAX_LINES) lastSaidMs.clear();
-    lastSaidMs.set(line, nowMs);
+    if (nowMs - (saidMsByLine.get(line) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
+    if (saidMsByLine.size >= MAX_LINES) saidMsByLine.clear();
+    saidMsByLine.set(line, nowMs);
     console.error(line);
   };
   let peers = readPeers(config);

@@ -26,7 +26,7 @@ export function publishMetrics(options: PublisherOptions): () => void {
   let failing = false;
   let busy = false;
   const publishAll = async (): Promise<void> => {
-    // Redis may be away for longer than a turn.
+    // Redis may be away for longer than the publish interval.
     if (busy) return;
     busy = true;
     try {

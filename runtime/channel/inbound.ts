@@ -20,7 +20,7 @@ interface Parts {
   readonly total: number;
   receivedBytes: number;
   /** Null until there is room for the whole message. */
-  assembled: Buffer | null;
+  buffer: Buffer | null;
   /** Frames that wait for room, at most a window of them. */
   readonly waitingFrames: Buffer[];
   leave: () => void;
@@ -104,11 +104,11 @@ export class Inbound {
         `the peer sent a message of ${total} bytes; ${MAX_MESSAGE_BYTES} is the limit`,
       );
     }
-    const parts: Parts = { kind, total, receivedBytes: 0, assembled: null, waitingFrames: [], leave: () => undefined };
+    const parts: Parts = { kind, total, receivedBytes: 0, buffer: null, waitingFrames: [], leave: () => undefined };
     this.#parts = parts;
     this.#hold(parts, payload.subarray(4), FRAME_COST + payload.length);
     const leave = this.#options.room.reserve(total, () => this.#assemble(parts));
-    parts.leave = () => (parts.assembled ? this.#options.room.release(total) : leave());
+    parts.leave = () => (parts.buffer ? this.#options.room.release(total) : leave());
   }
 
   #append(parts: Parts, kind: number, flags: number, payload: Buffer): void {
@@ -124,19 +124,19 @@ export class Inbound {
   }
 
   #hold(parts: Parts, payload: Buffer, cost: number): void {
-    if (parts.assembled) {
-      parts.assembled.set(payload, parts.receivedBytes);
+    if (parts.buffer) {
+      parts.buffer.set(payload, parts.receivedBytes);
       this.#returnCredit(cost);
     } else parts.waitingFrames.push(Buffer.from(payload));
     parts.receivedBytes += payload.length;
   }
 
   #assemble(parts: Parts): void {
-    parts.assembled = Buffer.allocUnsafeSlow(parts.total);
+    parts.buffer = Buffer.allocUnsafeSlow(parts.total);
     let at = 0;
     let cost = 4;
     for (const part of parts.waitingFrames.splice(0)) {
-      parts.assembled.set(part, at);
+      parts.buffer.set(part, at);
       at += part.length;
       cost += FRAME_COST + part.length;
     }
@@ -149,9 +149,9 @@ export class Inbound {
   }
 
   #complete(parts: Parts): void {
-    if (!parts.assembled || parts.receivedBytes < parts.total) return;
+    if (!parts.buffer || parts.receivedBytes < parts.total) return;
     this.#parts = null;
-    this.#handOrQueue({ kind: parts.kind, payload: parts.assembled, cost: 0, room: parts.total });
+    this.#handOrQueue({ kind: parts.kind, payload: parts.buffer, cost: 0, room: parts.total });
   }
 
   #handOrQueue(message: Arrived): void {

@@ -25,10 +25,10 @@ export class MessageWriter implements ValueWriter {
 
   /** Returns a copy of the written bytes and empties the writer. */
   take(): Buffer {
-    const writtenBytes = this.#bytes.subarray(0, this.#length);
+    const contents = this.#bytes.subarray(0, this.#length);
     const isLarge = this.#bytes.length > KEPT_BYTES;
     // A large buffer that is more than half full is returned without a copy.
-    const result = isLarge && this.#length * 2 > this.#bytes.length ? writtenBytes : Buffer.from(writtenBytes);
+    const result = isLarge && this.#length * 2 > this.#bytes.length ? contents : Buffer.from(contents);
     if (isLarge) this.#bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
     this.#length = 0;
     return result;

@@ -159,13 +159,13 @@ export class Fleet {
    */
   async alone(tenant: string): Promise<Sandbox> {
     const untilMs = performance.now() + ALONE_PATIENCE_MS;
-    const loneCount = () => this.#loneCounts.get(tenant) ?? 0;
-    while (loneCount() >= alonePlaces(this.#options.policy, availableParallelism())) {
+    const countLone = () => this.#loneCounts.get(tenant) ?? 0;
+    while (countLone() >= alonePlaces(this.#options.policy, availableParallelism())) {
       if (!(await this.#waitForChange(untilMs))) return this.of(tenant);
     }
-    this.#loneCounts.set(tenant, loneCount() + 1);
+    this.#loneCounts.set(tenant, countLone() + 1);
     const leave = () => {
-      const remainingCount = loneCount() - 1;
+      const remainingCount = countLone() - 1;
       if (remainingCount > 0) this.#loneCounts.set(tenant, remainingCount);
       else this.#loneCounts.delete(tenant);
       this.#wake();
@@ -356,9 +356,9 @@ export class Fleet {
     if (!place) return;
     const wasFirst = this.#firstOf(tenant) === sandbox;
     this.#forget(tenant, place);
-    const nextFirst = this.#firstOf(tenant);
-    if (!wasFirst || !nextFirst) return;
-    for (const { program, min } of this.#keptPrograms.get(tenant)?.values() ?? []) void nextFirst.keep(program, min);
+    const newFirst = this.#firstOf(tenant);
+    if (!wasFirst || !newFirst) return;
+    for (const { program, min } of this.#keptPrograms.get(tenant)?.values() ?? []) void newFirst.keep(program, min);
   }
 
   #firstOf(tenant: string): Sandbox | null {

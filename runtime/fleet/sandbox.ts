@@ -134,7 +134,7 @@ export class Sandbox {
   readonly #ended = Promise.withResolvers<string>();
   readonly #events: SandboxEvents;
   /** Number of launches that wait for room for their modules: the sandbox does not know them yet. */
-  #waitingLaunches = 0;
+  #waitingLaunchCount = 0;
   #lastInstance = 0;
   #stoodStill = false;
   #lossReport: Promise<void> | null = null;
@@ -179,7 +179,7 @@ export class Sandbox {
 
   /** Number of runs, including those being prepared. */
   get runs(): number {
-    return this.#runs.size + this.#preparing.size + this.#waitingLaunches;
+    return this.#runs.size + this.#preparing.size + this.#waitingLaunchCount;
   }
 
   /** True when the invocation runs in this sandbox. */
@@ -272,7 +272,7 @@ export class Sandbox {
   async prepare(program: StoredProgram, invocation: string): Promise<Prepared> {
     if (this.#endReason !== null) throw lossError();
     if (this.runs === 0) this.#events.busy();
-    this.#waitingLaunches++;
+    this.#waitingLaunchCount++;
     try {
       if (!(await this.#load(program))) {
         await this.#ended.promise;
@@ -280,7 +280,7 @@ export class Sandbox {
         throw lossError();
       }
     } finally {
-      this.#waitingLaunches--;
+      this.#waitingLaunchCount--;
     }
     const instance = ++this.#lastInstance;
     const preparing: Preparing = {

@@ -37,7 +37,7 @@ export class KvFile implements Droppable {
   /** The name whose lock the file holds, and the GPU host that keeps the lock. `elsewhere` is that host if it is not the queue's host. */
   #lock: { readonly name: string; readonly at: Side; readonly elsewhere: OtherSide | undefined } | null = null;
   /** True when the inferlet no longer wants the lock, which the file may not have yet. */
-  #isUnlocked = false;
+  #isUnlockRequested = false;
   #dropped = false;
 
   /** @param make returns a promise only when the file cannot open at once: a GPU host must answer, or another file must open first */
@@ -98,9 +98,9 @@ export class KvFile implements Droppable {
   #reserve(tokens: number): Outcome<Uint32Array> {
     const refusal = this.#refusal();
     if (refusal) return err(refusal);
-    const missingPages = Math.ceil((this.#tokens + tokens) / this.#pageSize) - this.#pages.length;
-    if (missingPages > 0) {
-      const fresh = this.#allocate(missingPages);
+    const missingPageCount = Math.ceil((this.#tokens + tokens) / this.#pageSize) - this.#pages.length;
+    if (missingPageCount > 0) {
+      const fresh = this.#allocate(missingPageCount);
       if (fresh.tag === 'err') return fresh;
       this.#pages = concat(this.#pages, fresh.val);
     }
@@ -246,7 +246,7 @@ export class KvFile implements Droppable {
 
   /** Gives the lock back: at once, or as soon as the file is open and has the lock. */
   unlock(): void {
-    this.#isUnlocked = true;
+    this.#isUnlockRequested = true;
     if (this.#lock === null) return;
     const { name, at } = this.#lock;
     // Ignore the outcome: the lock may be gone already.
@@ -279,7 +279,7 @@ export class KvFile implements Droppable {
       const elsewhere = 'owner' in opened.val ? opened.val.owner : undefined;
       const at = elsewhere ?? (device ? { device, queue: id } : undefined);
       this.#lock = lock !== null && at ? { name: lock, at, elsewhere } : null;
-      if (this.#isUnlocked) this.unlock();
+      if (this.#isUnlockRequested) this.unlock();
       this.#observe();
     }
     this.#opened = opened.tag === 'ok' ? ok(undefined) : opened;

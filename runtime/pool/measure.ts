@@ -46,8 +46,8 @@ export async function measureArtifact(directory: string, plan: Plan): Promise<Me
 function measureStarts(pool: InstancePool, program: Program, loadMs: number): MeasuredStarts {
   pool.admit(KEY, program);
   const first = pool.take(KEY);
-  const isOneLaunch = first.instantiateMs > SLOW_MS || first.execution.state.memoryBytes > LARGE_BYTES;
-  const launches = isOneLaunch ? 1 : LAUNCHES;
+  const isCostly = first.instantiateMs > SLOW_MS || first.execution.state.memoryBytes > LARGE_BYTES;
+  const launches = isCostly ? 1 : LAUNCHES;
   const furtherColdMs = Array.from({ length: launches - 1 }, () => pool.take(KEY).instantiateMs);
   const instanceBytes = pool.fill(KEY, launches);
   const warmMs = Array.from({ length: launches }, () => {

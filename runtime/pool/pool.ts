@@ -237,7 +237,7 @@ export class InstancePool {
       this.#policy,
     );
     let shortEntry: Entry | null = null;
-    let isLacking = false;
+    let isAnyBelowTarget = false;
     for (const entry of this.#entries.values()) {
       const target = targets.get(entry.key) ?? 0;
       if (entry.ready.length > target) entry.ready.length = target;
@@ -247,12 +247,12 @@ export class InstancePool {
       const minimum = this.#minima.get(entry.key) ?? 0;
       const expectedReturns = entry.ready.length < minimum ? 0 : countExpected(entry, now);
       const isShort = entry.used.length > 0 || (!entry.failed && entry.ready.length + expectedReturns < target);
-      if (!isShort) isLacking = true;
+      if (!isShort) isAnyBelowTarget = true;
       else if (!shortEntry || entry.ready.length < shortEntry.ready.length) shortEntry = entry;
     }
     clearTimeout(this.#later);
     if (!shortEntry) {
-      if (isLacking) this.#later = setTimeout(() => this.#schedule(), LENT_MS).unref();
+      if (isAnyBelowTarget) this.#later = setTimeout(() => this.#schedule(), LENT_MS).unref();
       return;
     }
     try {

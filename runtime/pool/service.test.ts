@@ -24,7 +24,7 @@ async function open(functions: Map<string, DeployedFunction>, store = { isAway: 
   let notify: (changed: Changed) => void = () => undefined;
   const scheduler = {
     functions: {
-      deployed: async function* () {
+      deployedFunctions: async function* () {
         yield* functions.values();
       },
       read: async (tenant: string, name: string) => {

@@ -144,11 +144,11 @@ export class JobFetcher {
       1000 * this.#blockSeconds + LOST_FETCH_MS,
     );
     this.#pendingToken = null;
-    const [remainingJobs, now, runtimes, ...takenJobs] = tuple(reply);
-    this.#hasMore = Number(remainingJobs) > 0;
+    const [remainingJobCount, now, runtimes, ...takenJobs] = tuple(reply);
+    this.#hasMore = Number(remainingJobCount) > 0;
     const waitFactor = Math.max(1, Number(runtimes) / WAITING_AT_PACE);
     this.#blockSeconds = Math.min(BLOCK_SECONDS * waitFactor, MOST_BLOCK_SECONDS);
-    if (Number(remainingJobs) < 0) return null;
+    if (Number(remainingJobCount) < 0) return null;
     const fetchedJobs: FetchedJob[] = [];
     for (let i = 0; i < takenJobs.length; i += 2) {
       if (takenJobs[i] === '') continue;

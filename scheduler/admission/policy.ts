@@ -213,13 +213,13 @@ export class AdmissionPolicy {
     for (let next = this.#choose(); next !== null; next = this.#choose()) {
       const { tenant, passed } = next;
       const fewPages = this.#holdsFewPages(tenant);
-      const waitingTenants = [...this.#tenants.values()].filter(({ turn }) => turn !== null).length;
+      const waitingTenantCount = [...this.#tenants.values()].filter(({ turn }) => turn !== null).length;
       admitted.push(this.#start(tenant, now));
       for (const other of passed) {
         const isSmall = pagesOf(other).every(([model, count]) => count <= (this.#smallShare(model) ?? count));
         if (fewPages && isSmall) continue;
         other.overtaken += 1;
-        if (other.overtaken >= MAX_OVERTAKEN && !this.#holdsItsPart(other, waitingTenants)) other.isRoomKept = true;
+        if (other.overtaken >= MAX_OVERTAKEN && !this.#holdsItsPart(other, waitingTenantCount)) other.isRoomKept = true;
       }
     }
     return admitted;

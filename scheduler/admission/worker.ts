@@ -54,7 +54,7 @@ export interface AdmissionWorkerOptions {
 /** Resolves to the outcome of an attempt that began with its fetch. May be called again. @throws StoreError `store-unavailable` */
 export type Begun = () => Promise<AttemptOutcome>;
 
-interface HeldJob {
+interface RunningJob {
   readonly job: InvocationJob;
   readonly begun: Begun | null;
   /** Token of the fetch: an invocation that was given back may come again before its earlier run is over. */
@@ -71,8 +71,8 @@ export class AdmissionWorker {
   readonly #options: AdmissionWorkerOptions;
   readonly #fetcher: JobFetcher;
   /** Latest held job by id. */
-  readonly #jobs = new Map<string, HeldJob>();
-  readonly #runningJobs = new Set<HeldJob>();
+  readonly #jobs = new Map<string, RunningJob>();
+  readonly #runningJobs = new Set<RunningJob>();
   readonly #cleanups: (() => void)[] = [];
   /** Cancels of unknown jobs: Redis may have begun their attempts in a fetch whose answer has not arrived. */
   readonly #pendingCancels = new Map<string, StopReason>();
@@ -170,7 +170,7 @@ export class AdmissionWorker {
     // Redis may have answered a fetch while the connection closed, and a run may not have ended: give all those jobs back.
     const remainingJobs = await active.heldBy(lease.id);
     await Promise.all(remainingJobs.map(({ id }) => active.giveBack(id, lease.id)));
-    for (const heldJob of this.#runningJobs) clearTimeout(heldJob.deadline);
+    for (const runningJob of this.#runningJobs) clearTimeout(runningJob.deadline);
     this.#runningJobs.clear();
     this.#jobs.clear();
   }
@@ -239,19 +239,19 @@ export class AdmissionWorker {
 
   #hold(job: FetchedJob['job'], begun: Begun | null): void {
     const { onError } = this.#options;
-    const heldJob: HeldJob = { job, begun, token: job.fetchToken, stop: new AbortController() };
-    this.#jobs.set(job.id, heldJob);
-    this.#runningJobs.add(heldJob);
+    const runningJob: RunningJob = { job, begun, token: job.fetchToken, stop: new AbortController() };
+    this.#jobs.set(job.id, runningJob);
+    this.#runningJobs.add(runningJob);
     const cancel = this.#pendingCancels.get(job.id);
-    if (cancel) heldJob.stop.abort(cancel);
-    this.#execute(heldJob).catch((error) => onError?.(error));
+    if (cancel) runningJob.stop.abort(cancel);
+    this.#execute(runningJob).catch((error) => onError?.(error));
   }
 
-  async #execute(heldJob: HeldJob): Promise<void> {
+  async #execute(runningJob: RunningJob): Promise<void> {
     const { run, onError } = this.#options;
-    const { job, begun, stop } = heldJob;
+    const { job, begun, stop } = runningJob;
     const leftMs = job.submittedAt + job.deadlineMs - this.#options.store.clock();
-    heldJob.deadline = setTimeout(
+    runningJob.deadline = setTimeout(
       () =>
         this.#stop(job.id, { code: 'deadline-exceeded', message: `The deadline of ${job.deadlineMs} ms has passed.` }),
       Math.max(0, Math.min(leftMs, 2 ** 31 - 1)),
@@ -262,33 +262,33 @@ export class AdmissionWorker {
     } catch (error) {
       onError?.(error);
     } finally {
-      clearTimeout(heldJob.deadline);
+      clearTimeout(runningJob.deadline);
       this.#quietIntervals = 0;
-      if (outcome === 'not-held' && this.#runningJobs.has(heldJob)) {
-        await this.#leave(heldJob, 'giveBack');
+      if (outcome === 'not-held' && this.#runningJobs.has(runningJob)) {
+        await this.#leave(runningJob, 'giveBack');
         // This runtime may have been declared dead without knowing it yet, so it takes no other job for a moment.
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
       // False after `#abandon`: a runtime that was declared dead no longer owns the job.
-      if (this.#runningJobs.delete(heldJob)) {
+      if (this.#runningJobs.delete(runningJob)) {
         this.#pump();
-        if (outcome !== 'not-held' && outcome !== 'ended') await this.#leave(heldJob, 'over');
-        if (this.#jobs.get(job.id) === heldJob) this.#jobs.delete(job.id);
+        if (outcome !== 'not-held' && outcome !== 'ended') await this.#leave(runningJob, 'over');
+        if (this.#jobs.get(job.id) === runningJob) this.#jobs.delete(job.id);
       }
       if (this.#jobs.size === 0) this.#onSettled?.();
     }
   }
 
   /** Hands in a finished job, or gives it back. Retries while Redis is away, since the invocation must not stay open. */
-  async #leave(heldJob: HeldJob, how: 'over' | 'giveBack'): Promise<void> {
-    const { job, token, stop } = heldJob;
+  async #leave(runningJob: RunningJob, how: 'over' | 'giveBack'): Promise<void> {
+    const { job, token, stop } = runningJob;
     const { id } = job;
     const { active, control, lease, onError } = this.#options;
     while (this.#state !== 'closed') {
       try {
         await active[how](id, lease.id, token);
         // A cancel that arrived after a newer fetch is meant for the next run.
-        if (stop.signal.aborted && this.#jobs.get(id) === heldJob) await control.forgetCancel(lease.id, id);
+        if (stop.signal.aborted && this.#jobs.get(id) === runningJob) await control.forgetCancel(lease.id, id);
         return;
       } catch (error) {
         onError?.(error);
@@ -313,10 +313,10 @@ export class AdmissionWorker {
     const lostJobs = [...this.#runningJobs];
     this.#runningJobs.clear();
     this.#jobs.clear();
-    for (const heldJob of lostJobs) {
-      clearTimeout(heldJob.deadline);
+    for (const runningJob of lostJobs) {
+      clearTimeout(runningJob.deadline);
       const message = 'This runtime was declared dead, because it did not renew its lease in time.';
-      heldJob.stop.abort({ code: 'runtime-lost', message } satisfies StopReason);
+      runningJob.stop.abort({ code: 'runtime-lost', message } satisfies StopReason);
     }
     this.#settleUnknown(this.#options.store.clock()).catch((error) => this.#options.onError?.(error));
     this.#pump();

@@ -218,11 +218,11 @@ export class Deployments {
     if (environment === undefined) return content;
     // Versions with equal values may be marked under another master key, or not at all.
     const unmarkedVersion = versionOf(manifest, componentHash, secrets);
-    const sameComponent = (await functions.versions(tenant, rawManifest.name)).filter(
+    const sameComponentVersions = (await functions.versions(tenant, rawManifest.name)).filter(
       (listed) => listed.componentHash === componentHash,
     );
-    if (sameComponent.some((listed) => listed.version === version)) return content;
-    for (const listed of sameComponent) {
+    if (sameComponentVersions.some((listed) => listed.version === version)) return content;
+    for (const listed of sameComponentVersions) {
       const storedVersion = await functions.runnable(tenant, rawManifest.name, listed.version);
       if (
         storedVersion === null ||
@@ -237,7 +237,7 @@ export class Deployments {
 
   async #warnings({ tenant, manifest, build }: FunctionVersion, component: Uint8Array): Promise<string[]> {
     const { launch = [] } = manifest.grants ?? {};
-    const [runtimes, latencyInvocations, launchedFunctions] = await Promise.all([
+    const [runtimes, latencyInvocations, launchableFunctions] = await Promise.all([
       this.#parts.runtimes.list(),
       this.#parts.quotas.limit(tenant, 'latency-invocations'),
       Promise.all((launch === '*' ? [] : launch).map((name) => this.#parts.functions.find(tenant, name))),
@@ -248,7 +248,7 @@ export class Deployments {
       imports: importedInterfaces(component),
       models: runtimes.filter(({ alive }) => alive).flatMap(({ models = [] }) => models),
       encoders: runtimes.filter(({ alive }) => alive).flatMap(({ encoders = [] }) => encoders.map(({ name }) => name)),
-      functions: launchedFunctions.flatMap((found) => (found === null ? [] : [found.name])),
+      functions: launchableFunctions.flatMap((found) => (found === null ? [] : [found.name])),
       latencyInvocations: latencyInvocations ?? 0,
       pool:
         typeof instanceBytes === 'number' && typeof poolBytes === 'number'

@@ -27,7 +27,7 @@ export function importedInterfaces(component: Uint8Array): string[] {
 }
 
 function readImports(body: Bytes, interfaceNames: Set<string>): void {
-  for (let remainingImports = body.number(); remainingImports > 0; remainingImports--) {
+  for (let remainingCount = body.number(); remainingCount > 0; remainingCount--) {
     // 0 marks a plain name, 1 (older) the name of an interface, 2 a name that a version follows.
     const form = body.byte();
     const name = body.text();

@@ -26,7 +26,7 @@ export class Paces {
   readonly #clock: () => number;
   readonly #tenants = new Map<string, Tenant>();
   /** Number of tenants with work. */
-  #activeTenants = 0;
+  #activeTenantCount = 0;
   /** The last two tenants whose work ended, and when. Two suffice: at least one differs from the tenant that asks. */
   readonly #recentlyLeft = new Map<string, number>();
 
@@ -51,7 +51,7 @@ export class Paces {
       if (works === 0 && paidAt <= nowMs) this.#tenants.delete(other);
     const tenant = this.#tenants.get(name) ?? { works: 0, paidAt: nowMs };
     this.#tenants.set(name, tenant);
-    if (tenant.works++ === 0) this.#activeTenants++;
+    if (tenant.works++ === 0) this.#activeTenantCount++;
     return {
       pauseMs: () => (this.#hasNeighbours(name) ? Math.max(0, tenant.paidAt - BURST_MS - this.#clock()) : 0),
       spend: (units) => {
@@ -61,7 +61,7 @@ export class Paces {
       },
       [Symbol.dispose]: () => {
         if (--tenant.works > 0) return;
-        this.#activeTenants--;
+        this.#activeTenantCount--;
         this.#recentlyLeft.delete(name);
         this.#recentlyLeft.set(name, this.#clock());
         const [oldest] = this.#recentlyLeft.keys();
@@ -71,7 +71,7 @@ export class Paces {
   }
 
   #hasNeighbours(name: string): boolean {
-    if (this.#activeTenants > 1) return true;
+    if (this.#activeTenantCount > 1) return true;
     const nowMs = this.#clock();
     return [...this.#recentlyLeft].some(([other, leftAt]) => other !== name && nowMs - leftAt < NEIGHBOUR_MS);
   }

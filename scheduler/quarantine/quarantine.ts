@@ -39,7 +39,9 @@ export class Quarantine {
     );
     if (key == null || tenant == null) return 'clear';
     const now = this.#store.clock();
-    const [before, after] = await this.#change(key, tenant, now, (known) => afterLoss(known, isAlone, now));
+    const [before, after] = await this.#change(key, tenant, now, (storedConduct) =>
+      afterLoss(storedConduct, isAlone, now),
+    );
     const standing = standingOf(after, now);
     if (standing === 'quarantined' && standingOf(before, now) !== 'quarantined') {
       const details = { invocation: id, losses: after?.strikes.map((at) => new Date(at).toISOString()) };

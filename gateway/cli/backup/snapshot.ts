@@ -157,8 +157,8 @@ async function openSocket(settings: RedisSettings, signal: AbortSignal): Promise
   const { path: socketPath, host = 'localhost', port = 6379, tls } = redisOptions({ redis: settings });
   const endpoint = socketPath === undefined ? { host, port } : { path: socketPath };
   // Node refuses an IP address as a server name.
-  const serverName = isIP(host) === 0 && { servername: host };
-  const socket = tls === undefined ? connect(endpoint) : connectTls({ ...endpoint, ...tls, ...serverName });
+  const serverNameOption = isIP(host) === 0 && { servername: host };
+  const socket = tls === undefined ? connect(endpoint) : connectTls({ ...endpoint, ...tls, ...serverNameOption });
   socket.setTimeout(SILENCE_MS, () => socket.destroy(new Error(`Redis sent nothing for ${SILENCE_MS / 1000} s`)));
   signal.addEventListener('abort', () => socket.destroy(signal.reason as Error), { once: true });
   try {

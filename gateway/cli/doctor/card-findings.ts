@@ -133,15 +133,15 @@ function cardFinding(name: string, card: Card, { free, used, emulated, running }
       ...{ name, state: 'warning', detail: `${detail}; emulated on the CPU, which is slow and for tests` },
       advice: 'Unset PIE_CUDA_ADDON, unless this is a test.',
     };
-  const failedState = used ? 'failed' : 'ok';
+  const faultState = used ? 'failed' : 'ok';
   if (!card.usable) {
     const build = BUILDS[capability];
     const advice = `The CUDA backend ${build ? `was built for other cards: build it for this one (\`${build}\`)` : 'cannot be built for this card'}; or ${ON_CPU}.`;
-    return { name, state: failedState, detail, ...(used && { advice }) };
+    return { name, state: faultState, detail, ...(used && { advice }) };
   }
   if (driverVersion > 0 && major(driverVersion) < major(runtimeVersion)) {
     const advice = `The driver is older than the addon's runtime: install one for CUDA ${major(runtimeVersion)}, or build the addon with an older nvcc.`;
-    return { name, state: failedState, detail, ...(used && { advice }) };
+    return { name, state: faultState, detail, ...(used && { advice }) };
   }
   return { name, state: 'ok', detail };
 }

@@ -38,8 +38,8 @@ export async function* checkCards(): AsyncGenerator<Finding> {
 }
 
 function configurationFinding({ gpuHosts, models }: Config): Finding {
-  const modelTexts = models.map(({ name, backend }) => `${name} by ${backend}`).join(', ');
-  return { name: 'configuration', state: 'ok', detail: `${modelTexts}; ${counted(gpuHosts.length, 'GPU host')}` };
+  const modelsText = models.map(({ name, backend }) => `${name} by ${backend}`).join(', ');
+  return { name: 'configuration', state: 'ok', detail: `${modelsText}; ${counted(gpuHosts.length, 'GPU host')}` };
 }
 
 /** True for `host:port`, false for the path of a socket. */

@@ -86,7 +86,7 @@ export class FeedBuilder {
     this.#fillSlots(rows, shape);
     const bias = this.#bias.float32(count * tokens * width);
     fillBias(bias, rows, shape);
-    const outputs = this.#outputs(rows, tokens);
+    const wantedOutputs = this.#outputs(rows, tokens);
     const hasSegments = rows.some(({ segments }) => segments.length > 0);
     const feeds: Record<string, Tensor> = {
       tokens: this.#fillTokens(rows, tokens),
@@ -94,11 +94,11 @@ export class FeedBuilder {
       slots: new Tensor('int32', this.#slots.int32(count * width), [count, width]),
       bias: new Tensor('float32', bias, [count, 1, tokens, width]),
       pool: this.#poolTensor,
-      ...this.#segmentFeeds(rows, outputs.wantsAttention, hasSegments),
+      ...this.#segmentFeeds(rows, wantedOutputs.wantsAttention, hasSegments),
       ...this.#embeds(rows, tokens),
-      ...outputs.feeds,
+      ...wantedOutputs.feeds,
     };
-    return { ...outputs, feeds, shape, segments: hasSegments ? this.#segments.count : 0 };
+    return { ...wantedOutputs, feeds, shape, segments: hasSegments ? this.#segments.count : 0 };
   }
 
   #fillTokens(rows: readonly Row[], tokens: number): Tensor {

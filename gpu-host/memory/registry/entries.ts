@@ -341,7 +341,7 @@ export class Entries<S extends Snapshot> {
     const files = this.#disk?.files as SnapshotFiles;
     const { tenant } = entry;
     const bytes = fileSize(header.pages, header);
-    const wantedSnapshot = () => (isWanted(entry, version) ? version.snapshot : undefined);
+    const snapshotIfWanted = () => (isWanted(entry, version) ? version.snapshot : undefined);
     let reservedBytes = bytes;
     this.#saving.add(tenant, reservedBytes);
     entry.saving.add(version);
@@ -349,7 +349,7 @@ export class Entries<S extends Snapshot> {
       await files.write(
         tenant,
         fileNameOf(entry.kind, entry.name),
-        (write) => writeSnapshot(this.#memory, wantedSnapshot, header, write, turns, this.#limits.bufferBytes),
+        (write) => writeSnapshot(this.#memory, snapshotIfWanted, header, write, turns, this.#limits.bufferBytes),
         () => isWanted(entry, version),
         (writtenBytes) => {
           version.fileBytes = writtenBytes;

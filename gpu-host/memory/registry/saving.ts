@@ -26,13 +26,13 @@ export class SavingBytes {
 
 /**
  * Copies a snapshot into its file, one buffer at a time: into the buffer between device steps, then to the disk while steps run.
- * Ends early, with the file incomplete, when `wantedSnapshot` returns undefined.
+ * Ends early, with the file incomplete, when `snapshotIfWanted` returns undefined.
  *
- * @param wantedSnapshot returns the snapshot as long as its pages are held
+ * @param snapshotIfWanted returns the snapshot as long as its pages are held
  */
 export async function writeSnapshot<S extends Snapshot>(
   memory: SnapshotMemory<S>,
-  wantedSnapshot: () => S | undefined,
+  snapshotIfWanted: () => S | undefined,
   header: FileHeader,
   write: PieceWriter,
   turns: DeviceTurns,
@@ -48,7 +48,7 @@ export async function writeSnapshot<S extends Snapshot>(
       const count = Math.min(pagesAtOnce, pages - firstPage);
       let copiedCount = 0;
       await turns.between(() => {
-        const snapshot = wantedSnapshot();
+        const snapshot = snapshotIfWanted();
         const frozen = snapshot?.pages[firstPage + copiedCount];
         if (!snapshot || !frozen) return false;
         const { page, masked } = frozen;

@@ -84,7 +84,7 @@ test('a page is read into the buffer that will hold it, pinned memory of the dev
   const read = (value: number) => (into: Uint8Array) => void into.fill(value);
   const tickets = [1, 2, 3, 4].map((value) => store.putFrom(read(value))!);
   assert.deepEqual(
-    tickets.map((ticket) => [ticket.place, store.bytesInMemory(ticket)?.[0]]),
+    tickets.map((ticket) => [ticket.place, store.pageInMemory(ticket)?.[0]]),
     [
       ['memory', 1],
       ['memory', 2],
@@ -97,7 +97,7 @@ test('a page is read into the buffer that will hold it, pinned memory of the dev
     [3 * PAGE_BYTES, PAGE_BYTES],
     'one piece for all pages in memory, one page on its way to the disk',
   );
-  assert.equal(new Set(tickets.slice(0, 3).map((ticket) => store.bytesInMemory(ticket)!.buffer)).size, 1);
+  assert.equal(new Set(tickets.slice(0, 3).map((ticket) => store.pageInMemory(ticket)!.buffer)).size, 1);
   assert.equal(
     store.putFrom(() => assert.fail('nothing is read for which there is no room')),
     undefined,
@@ -216,7 +216,7 @@ test('the store touches pages that the device copies only after it has settled t
   const put = (value: number) => store.putFrom((into, stays) => log.push(`read ${stays}`) && into.fill(value));
   const [first, second] = [put(1)!, put(2)!];
   assert.deepEqual(log.splice(0), ['read true', 'read false'], 'only memory keeps a page where it was read to');
-  assert.deepEqual(store.bytesInMemory(first), filled(1));
+  assert.deepEqual(store.pageInMemory(first), filled(1));
   assert.deepEqual(taken(store, second), filled(2));
   assert.deepEqual(log.splice(0), [], 'the device copies a held page itself, and no page on disk');
   assert.deepEqual(taken(store, first), filled(1));
@@ -344,7 +344,7 @@ test('moves the pages that came first to disk, so that memory has room for the n
   tickets.push(put(3));
   await setImmediate();
   assert.deepEqual(placesOf(tickets), ['memory', 'memory', 'memory']);
-  assert.deepEqual(store.bytesInMemory(tickets[0]!), filled(1), 'a page stays in memory until it is on disk');
+  assert.deepEqual(store.pageInMemory(tickets[0]!), filled(1), 'a page stays in memory until it is on disk');
   tickets.push(put(4));
   assert.equal(tickets[3]!.place, 'disk', 'a page that finds no room goes to disk itself');
   await file.end();

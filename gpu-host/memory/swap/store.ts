@@ -92,7 +92,7 @@ export class SwapStore {
   /** True while a page is on its way to disk. */
   #isMoving = false;
   /** Number of pages that another thread reads. */
-  #fetchCount = 0;
+  #activeFetches = 0;
   #isClosed = false;
   #writeErrors = 0;
   #readErrors = 0;
@@ -137,7 +137,7 @@ export class SwapStore {
   }
 
   /** The stored page itself, when it is in memory, for the device's copies: valid until it is dropped. */
-  bytesInMemory(ticket: SwapTicket): Uint8Array | undefined {
+  pageInMemory(ticket: SwapTicket): Uint8Array | undefined {
     const { place, slot } = this.#liveTicketOf(ticket);
     return place === 'memory' ? this.#memory[slot] : undefined;
   }
@@ -159,14 +159,14 @@ export class SwapStore {
     const liveTicket = this.#liveTicketOf(ticket);
     const { place, slot, checksum } = liveTicket;
     if (place === 'memory') throw new Error('the page is in memory');
-    this.#fetchCount++;
+    this.#activeFetches++;
     try {
       await (this.#file as SlotFile).readAsync(slot, into);
       return this.#liveTickets.has(liveTicket) && crc32(into) === checksum;
     } catch {
       return false;
     } finally {
-      this.#fetchCount--;
+      this.#activeFetches--;
       this.#closeUnused();
     }
   }
@@ -292,7 +292,7 @@ export class SwapStore {
 
   /** Closes the file of a closed store, but not while a thread uses it: another file could then get its descriptor. */
   #closeUnused(): void {
-    if (!this.#isClosed || this.#isMoving || this.#fetchCount > 0) return;
+    if (!this.#isClosed || this.#isMoving || this.#activeFetches > 0) return;
     this.#file?.close();
     this.#file = undefined;
   }

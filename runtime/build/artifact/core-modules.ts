@@ -47,8 +47,8 @@ export function prepareCoreModules(
   const prepared: PreparedModule[] = [];
   for (const [index, [file, source]] of [...modules].entries()) {
     checkNames(source);
-    const maxPages = (memories[index] ?? []).map(({ min, grows }) => min + (grows ? memorySpare : 0));
-    const { bytes, checks } = meter(limit(source, maxPages, tableSpare));
+    const pageLimits = (memories[index] ?? []).map(({ min, grows }) => min + (grows ? memorySpare : 0));
+    const { bytes, checks } = meter(limit(source, pageLimits, tableSpare));
     prepared.push(finish(file, exposeState(bytes), checks > 0 ? 'program' : 'linkage', checks));
   }
   for (const [file, bytes] of helpers) prepared.push(finish(file, exposeState(bytes), 'helper', 0));

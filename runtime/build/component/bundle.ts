@@ -110,8 +110,10 @@ export function imports(): Plugin {
       });
       setup.onResolve({ filter: /^@pie\/inferlet(\/|$)/ }, async ({ path, pluginData, ...origin }) => {
         if (pluginData === SEEN) return undefined;
-        const ofProject = await resolveUnseen(path, origin);
-        return ofProject.errors.length === 0 ? ofProject : resolveUnseen(path, { ...origin, resolveDir: REPOSITORY });
+        const resolvedInProject = await resolveUnseen(path, origin);
+        return resolvedInProject.errors.length === 0
+          ? resolvedInProject
+          : resolveUnseen(path, { ...origin, resolveDir: REPOSITORY });
       });
     },
   };

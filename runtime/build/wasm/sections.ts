@@ -99,8 +99,10 @@ export function withSection(sections: readonly Section[], id: number, body: Uint
     return sections.map((section) => (section.id === id ? { id, body } : section));
   }
   const order = ORDER.indexOf(id);
-  const following = sections.findIndex((section) => section.id !== SECTION.custom && ORDER.indexOf(section.id) > order);
-  const index = following < 0 ? sections.length : following;
+  const followingIndex = sections.findIndex(
+    (section) => section.id !== SECTION.custom && ORDER.indexOf(section.id) > order,
+  );
+  const index = followingIndex < 0 ? sections.length : followingIndex;
   return [...sections.slice(0, index), { id, body }, ...sections.slice(index)];
 }
 

@@ -40,10 +40,10 @@ interface Places {
 
 /** Rules by place. A place follows the items whose bits are set in its first number. */
 function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): Places {
-  const rule = (usedItems: number, count: number): Expression => {
+  const rule = (usedItemBits: number, count: number): Expression => {
     const options = items.flatMap((item, index) => {
-      if (count >= most || (usedItems >> index) & 1) return [];
-      const nextRule: Expression = { kind: 'rule', name: `${usedItems | (1 << index)}.${count + 1}` };
+      if (count >= most || (usedItemBits >> index) & 1) return [];
+      const nextRule: Expression = { kind: 'rule', name: `${usedItemBits | (1 << index)}.${count + 1}` };
       return [sequence([count === 0 ? item : json.withComma(item), nextRule])];
     });
     return choice([...(count >= least ? [EMPTY] : []), ...options]);

@@ -134,8 +134,8 @@ function patterned(
   const undeclaredNames =
     declaredNames.length === 0 ? undefined : complement(automatonOf(choice(declaredNames.map(text))));
   const options: Expression[] = [];
-  for (let patternSet = 0; patternSet < 2 ** patterns.length; patternSet += 1) {
-    const matched = patterns.filter((_, index) => (patternSet >> index) & 1);
+  for (let patternBits = 0; patternBits < 2 ** patterns.length; patternBits += 1) {
+    const matched = patterns.filter((_, index) => (patternBits >> index) & 1);
     if (matched.length === 0 && !isOpen) continue;
     const parts = objects.flatMap((rule): readonly Part[] => {
       const matchedParts = rule.patterns.filter(([pattern]) => matched.includes(pattern)).map(([, value]) => value);

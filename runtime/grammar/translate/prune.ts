@@ -42,8 +42,8 @@ export function rulesWhere(
   const users = new Map<string, string[]>();
   for (const [name, definition] of rules) {
     for (const used of references(definition)) {
-      const userNames = users.get(used);
-      if (userNames) userNames.push(name);
+      const usingRules = users.get(used);
+      if (usingRules) usingRules.push(name);
       else users.set(used, [name]);
     }
   }

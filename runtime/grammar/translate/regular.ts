@@ -142,18 +142,18 @@ export function matches({ accepts, moves }: Automaton, text: string): boolean {
   return accepts[state] === true;
 }
 
-/** An expression for an automaton's texts, with a rule for each state. @param setExpression makes the expression of a set of characters */
+/** An expression for an automaton's texts, with a rule for each state. @param expressionOfSet makes the expression of a set of characters */
 export function expressionOf(
   { accepts, moves }: Automaton,
   rules: RuleSet,
-  setExpression: (set: Characters) => Expression = oneOf,
+  expressionOfSet: (set: Characters) => Expression = oneOf,
 ): Expression {
   if (!accepts.includes(true)) return NEVER;
   const prefix = rules.unused('state');
   const reference = (state: number): Expression => ({ kind: 'rule', name: `${prefix}.${state}` });
   for (const [state, stateMoves] of moves.entries()) {
     const options = [...Map.groupBy(stateMoves, ({ target }) => target)].map(([target, group]) => {
-      const set = setExpression(characters(...group.map(({ from, to }) => [from, to] as const)));
+      const set = expressionOfSet(characters(...group.map(({ from, to }) => [from, to] as const)));
       const isLast = accepts[target] === true && moves[target]?.length === 0;
       return isLast ? set : sequence([set, reference(target)]);
     });

@@ -174,9 +174,12 @@ const inAddresses = (text: string): string[] => [
  */
 function inBase64(text: string): string[] {
   const bytes = Buffer.from(text, 'utf8');
-  return [0, 1, 2].flatMap((padding) => {
-    const encoded = Buffer.concat([Buffer.alloc(padding), bytes]).toString('base64');
-    const ownCharacters = encoded.slice(Math.ceil((padding * 8) / 6), Math.floor(((padding + bytes.length) * 8) / 6));
+  return [0, 1, 2].flatMap((bytesBefore) => {
+    const encoded = Buffer.concat([Buffer.alloc(bytesBefore), bytes]).toString('base64');
+    const ownCharacters = encoded.slice(
+      Math.ceil((bytesBefore * 8) / 6),
+      Math.floor(((bytesBefore + bytes.length) * 8) / 6),
+    );
     return [ownCharacters, ownCharacters.replaceAll('+', '-').replaceAll('/', '_')];
   });
 }

@@ -264,8 +264,8 @@ export async function listNames<T extends { readonly name: string }>(
     }
     for (const entry of ownListed.val) if (!removed.has(entry.name)) entriesByName.set(entry.name, entry);
     // The removals of names whose host was away end here, and free their room.
-    const finishedRemovals = [...removed].slice(0, MAX_FINISHED);
-    await Promise.all(finishedRemovals.map(([name, removal]) => finishNamed({ ...usedName, name }, removal)));
+    const removalsToFinish = [...removed].slice(0, MAX_FINISHED);
+    await Promise.all(removalsToFinish.map(([name, removal]) => finishNamed({ ...usedName, name }, removal)));
     for (const [i, listed] of otherLists.entries()) {
       const connection = holders[i]?.[0];
       // A host that was lost in the meantime is not there.

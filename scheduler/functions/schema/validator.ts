@@ -251,8 +251,10 @@ class Run {
       if (fault !== null) return fault;
       evaluated?.add(at);
     }
-    const duplicate = uniqueItems === true ? duplicates(items, this.#budget) : null;
-    return duplicate === null ? null : otherFault(place, `Duplicate items at indexes ${duplicate.join(' and ')}.`);
+    const duplicateIndexes = uniqueItems === true ? duplicates(items, this.#budget) : null;
+    return duplicateIndexes === null
+      ? null
+      : otherFault(place, `Duplicate items at indexes ${duplicateIndexes.join(' and ')}.`);
   }
 
   #contains(
