@@ -24,16 +24,12 @@ export function asOpenAiError(caught: unknown): GatewayError {
   });
 }
 
-/**
- * An error of a request without `Idempotency-Key`. After `unavailable`, its client may send the request again, as it does to OpenAI's API: the
- * invocation has ended, and its answer is its only effect.
- */
-export function asUnnamedError(caught: unknown): GatewayError {
-  const error = GatewayError.from(caught);
-  if (error.code !== 'unavailable') return error;
-  return new GatewayError(error.code, error.message, {
-    ...error,
-    headers: { ...error.headers, 'x-should-retry': 'true' },
+/** The error with the advice to send the request again. */
+export function asRetryable(error: GatewayError): GatewayError {
+  const { code, message, hint, field, members, headers, cause } = error;
+  return new GatewayError(code, message, {
+    ...{ hint, field, members, cause },
+    headers: { ...headers, 'x-should-retry': 'true' },
   });
 }
 

@@ -243,6 +243,26 @@ for (const [where, url] of [
       }
     });
 
+    it("do not let a client run a tenant's own function again, which may have effects besides its answer", async () => {
+      const tenant = `unavailable-${where.replaceAll(' ', '-').toLowerCase()}`;
+      const authorization = `Bearer ${await platform.key(['invoke'], tenant)}`;
+      const seen = new Set<string>();
+      const retriesOf = async (request: object) => {
+        const asked = raw(request, { authorization });
+        const latest = async () => (await platform.scheduler.invocations.recent(tenant, 'openai-chat'))[0]?.id;
+        let id = await latest();
+        for (; id === undefined || seen.has(id); id = await latest()) await sleep(5);
+        seen.add(id);
+        const attempt = await platform.attempt(id);
+        await attempt.start();
+        await attempt.fail('unavailable', 'the mail server cannot be reached');
+        return (await asked).headers.get('x-should-retry');
+      };
+      for (const request of [REQUEST, STREAMED]) assert.equal(await retriesOf(request), 'true');
+      await platform.register(await manifestOf('openai-chat'), tenant);
+      for (const request of [REQUEST, STREAMED]) assert.equal(await retriesOf(request), 'false');
+    });
+
     it('take the affinity from the header, or else from prompt_cache_key', async () => {
       const affinityOf = async (parameters: object, headers: Record<string, string> = {}) => {
         const answer = raw({ ...REQUEST, ...parameters }, headers);

@@ -1,5 +1,6 @@
 import { createRoute } from '@hono/zod-openapi';
 import type { Context } from 'hono';
+import { PLATFORM_TENANT } from '#scheduler/functions/types.ts';
 import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, ModelKind } from '../control.ts';
@@ -11,7 +12,7 @@ import { idempotencyKey, sessionAffinity } from '../routes/invoking.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers } from './answer.ts';
 import { type Documented, ROUTES } from './documents.ts';
-import { asOpenAiError, asUnnamedError } from './errors.ts';
+import { asOpenAiError, asRetryable } from './errors.ts';
 import type { StreamStyle } from './frames.ts';
 import { findModel, modelRoutes } from './models.ts';
 
@@ -68,8 +69,11 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const answer =
       streamed && style ? answers.stream(c, call, answering, style) : answers.answerWhole(c, call, answering);
     if (answering.named) return answer;
-    return answer.catch((error: unknown) => {
-      throw asUnnamedError(error);
+    return answer.catch(async (caught: unknown) => {
+      const error = GatewayError.from(caught);
+      throw error.code === 'unavailable' && (await isPlatformFunction(control, call, served))
+        ? asRetryable(error)
+        : error;
     });
   };
 
@@ -120,6 +124,16 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
         }),
     );
   }
+}
+
+/**
+ * True when the platform's own function serves the route for this tenant: its answer is its only effect, so that a client may run it again, as it
+ * does to OpenAI's API. A tenant's own function may have had other effects before it failed.
+ */
+async function isPlatformFunction(control: ControlPlane, call: Call, { functionName }: Served): Promise<boolean> {
+  if (call.principal.tenant === PLATFORM_TENANT) return true;
+  const serving = await control.function(call, { name: functionName }).catch(() => null);
+  return serving?.platform === true;
 }
 
 function keyOf(header: string | undefined): string | undefined {
