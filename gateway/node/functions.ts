@@ -146,15 +146,15 @@ export class NodeFunctions {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
       requireOwn(principal, name);
-      const { removals, audit, schedules } = this.#scheduler;
-      const { tenant } = principal;
+      const { removals, schedules } = this.#scheduler;
+      const { tenant, keyId } = principal;
       const removeSchedules = async () => {
         // The schedules of a shared function's name stay: they now run the platform's function.
         if (ownersFor(tenant, name).length === 1) await schedules.removeOf(tenant, name);
       };
-      const drainingVersions = await removals.removeFunction(tenant, name, now, async (isRepeated) => {
-        if (!isRepeated) await audit.record(principal.keyId, tenant, 'function.remove', name, { now });
-        await removeSchedules();
+      const drainingVersions = await removals.removeFunction(tenant, name, now, {
+        actor: keyId,
+        onRemoved: removeSchedules,
       });
       // An earlier try may have removed the function and broken off before its schedules.
       if (drainingVersions === null) await removeSchedules();

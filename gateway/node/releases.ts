@@ -145,10 +145,8 @@ export class NodeReleases implements Releases {
       const deployedFunction = await this.#scheduler.functions.read(call.principal.tenant, name);
       const version = deployedFunction === null ? null : versionOf(deployedFunction, reference, 'version');
       if (version === null) return null;
-      const record = async (isRepeated: boolean) => {
-        if (!isRepeated) await this.#audit(call, 'version.remove', `${name}@${version}`, { now });
-      };
-      const outcome = await this.#scheduler.removals.removeVersion(call.principal.tenant, name, version, now, record);
+      const { tenant, keyId } = call.principal;
+      const outcome = await this.#scheduler.removals.removeVersion(tenant, name, version, now, { actor: keyId });
       if (outcome === null) return null;
       if ('servedBy' in outcome) {
         const names = outcome.servedBy.map((alias) => `\`${alias}\``).join(', ');
@@ -208,7 +206,7 @@ export class NodeReleases implements Releases {
 
   #audit(
     { principal }: Call,
-    act: 'alias.set' | 'alias.remove' | 'alias.rollback' | 'version.remove' | 'quarantine.lift',
+    act: 'alias.set' | 'alias.remove' | 'alias.rollback' | 'quarantine.lift',
     subject: string,
     details: object,
   ) {

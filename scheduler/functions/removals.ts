@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
+import { actArguments, type NewAct } from '../tenants/audit.ts';
 import { compareAliasNames } from './aliases.ts';
 import { blobUser, fromMember, memberOf } from './functions.ts';
 import { parseListed } from './records.ts';
@@ -29,7 +30,12 @@ export interface Draining {
   readonly unfinished: number;
 }
 
-type OnRemoved = (isRepeated: boolean) => Promise<void>;
+export interface RemovalOptions {
+  /** Id of the key for the audit log, which gets an entry in the same step. Without it, the log gets none. */
+  readonly actor?: string;
+  /** Called as soon as no new invocation can run the function. Cancels and deletions follow. They may take long, or fail and be left to the reaper. */
+  readonly onRemoved?: () => Promise<void>;
+}
 
 export interface RemovalsOptions {
   readonly store: Store;
@@ -59,39 +65,37 @@ export class Removals {
   }
 
   /**
-   * Removes a function with all versions; `now` cancels its invocations. Returns the draining versions; null without a function.
-   *
-   * @param onRemoved called as soon as no new invocation can run the function, or the version. Cancels and deletions follow. They may take long,
-   *   or fail and be left to the reaper. `isRepeated` is true when an earlier request had the same effect, and the versions still drain.
+   * Removes a function with all versions; `now` cancels its invocations. Returns the draining versions; null without a function. The audit log
+   * gets no entry when an earlier call had the same effect, and the versions still drain.
    */
   async removeFunction(
     tenant: string,
     name: string,
     now = false,
-    onRemoved: OnRemoved = async () => undefined,
+    { actor, onRemoved }: RemovalOptions = {},
   ): Promise<readonly Draining[] | null> {
-    const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', this.#store.keys.releaseChannel];
-    const code = await this.#store.script(SCRIPTS.function, this.#keys(tenant, name), args);
-    if (code !== 1 && code !== 2) return null;
-    await onRemoved(code === 2);
+    const act = actOf(actor, tenant, 'function.remove', name, now);
+    const { keys, fields } = actArguments(this.#store, act);
+    const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', this.#store.keys.releaseChannel, ...fields];
+    if ((await this.#store.script(SCRIPTS.function, [...this.#keys(tenant, name), ...keys], args)) !== 1) return null;
+    await onRemoved?.();
     return this.#settle(tenant, name, () => now);
   }
 
-  /** Removes one version, unless aliases serve it; then returns their names. @param onRemoved as for `removeFunction` */
+  /** Removes one version, unless aliases serve it; then returns their names. Records as `removeFunction`. */
   async removeVersion(
     tenant: string,
     name: string,
     version: string,
     now = false,
-    onRemoved: OnRemoved = async () => undefined,
+    { actor }: Pick<RemovalOptions, 'actor'> = {},
   ): Promise<{ draining: readonly Draining[] } | { servedBy: readonly string[] } | null> {
-    const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', version];
-    const reply = await this.#store.script(SCRIPTS.version, this.#keys(tenant, name), args);
+    const act = actOf(actor, tenant, 'version.remove', `${name}@${version}`, now);
+    const { keys, fields } = actArguments(this.#store, act);
+    const args = [name, memberOf(tenant, name), now ? 'now' : 'drain', version, ...fields];
+    const reply = await this.#store.script(SCRIPTS.version, [...this.#keys(tenant, name), ...keys], args);
     const [code, ...aliases] = Array.isArray(reply) ? reply : [];
-    if (code === 1 || code === 2) {
-      await onRemoved(code === 2);
-      return { draining: await this.#settle(tenant, name, (removed) => now && removed === version) };
-    }
+    if (code === 1) return { draining: await this.#settle(tenant, name, (removed) => now && removed === version) };
     return code === -1 ? { servedBy: aliases.map(String).sort(compareAliasNames) } : null;
   }
 
@@ -238,4 +242,14 @@ export class Removals {
       keys.reply(randomUUID()),
     ];
   }
+}
+
+function actOf(
+  actor: string | undefined,
+  tenant: string,
+  action: 'function.remove' | 'version.remove',
+  target: string,
+  now: boolean,
+): NewAct | null {
+  return actor === undefined ? null : { actor, tenant, action, target, details: { now } };
 }

@@ -7,17 +7,19 @@
   KEYS[4] functions with removed versions, and those versions whose invocations are to be cancelled (hash)
   KEYS[5] deployed functions (set)
   KEYS[6] the reply to this call, see ../../store/scripts/once.lua
+  KEYS[7…10] see ../../tenants/scripts/include/record-act.lua
 
   ARGV[1] name
   ARGV[2] <tenant>/<name>
   ARGV[3] drain | now
   ARGV[4] version
+  ARGV[5…] the act, see ../../tenants/scripts/include/record-act.lua; not recorded when an earlier call had the same effect
 
-  Returns {1} removed, or its draining invocations are now to be cancelled; {2} an earlier call had the same effect; {0} there is no such
-  version; {-1, alias…} these aliases serve it.
+  Returns {1} removed or draining; {0} there is no such version; {-1, alias…} these aliases serve it.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"
+--- @include "../../tenants/scripts/include/record-act.lua"
 --- @include "./include/alias.lua"
 local functions, fn, removed, removals, deployed = unpack(KEYS)
 local answered = answeredBefore(KEYS[6])
@@ -46,4 +48,7 @@ redis.call('HSET', removals, ARGV[2], 'drain')
 if ARGV[3] == 'now' then
   changes = changes + redis.call('HSET', removals, ARGV[2] .. '@' .. version, 'now')
 end
-return answerOnce(KEYS[6], {changes > 0 and 1 or 2})
+if changes > 0 then
+  record_act(7, { unpack(ARGV, 5) })
+end
+return answerOnce(KEYS[6], {1})
