@@ -19,6 +19,9 @@ const LAYOUT_VERSION = 1;
 /** End of the name of a model's directory while `publish` puts another in its place. */
 const REPLACED = '-replaced';
 
+/** A name that ends with `REPLACED`. */
+const MOVED_ASIDE = /^\.staging-(.+)\.[A-Za-z0-9]{6}-replaced$/;
+
 const ABANDONED_AFTER_MS = 14 * 24 * 3_600_000;
 
 const manifestSchema = z.looseObject({
@@ -111,6 +114,13 @@ export async function recover(name: string, cacheDirectory: string): Promise<voi
   }
 }
 
+/** The names of models that a pull has moved aside without another in their place: it is between two steps, or was killed there. */
+export async function listMovedAside(cacheDirectory: string): Promise<string[]> {
+  const entries = await readdir(cacheDirectory).catch(() => []);
+  const names = new Set(entries.flatMap((entry) => MOVED_ASIDE.exec(entry)?.[1] ?? []));
+  return [...names].filter((name) => !existsSync(join(cacheDirectory, name)));
+}
+
 /** Makes a directory of the cache in which a pull prepares a model; the caller must publish or remove the directory. */
 export async function createStaging(name: string, cacheDirectory: string): Promise<string> {
   await mkdir(cacheDirectory, { recursive: true });
@@ -153,7 +163,12 @@ export async function publish(staging: string, manifest: ModelManifest, cacheDir
   await rename(directory, replaced).catch((cause: NodeJS.ErrnoException) => {
     if (cause.code !== 'ENOENT') throw cause;
   });
-  await rename(staging, directory);
+  try {
+    await rename(staging, directory);
+  } catch (error) {
+    await rename(replaced, directory).catch(() => undefined);
+    throw error;
+  }
   await rm(replaced, { recursive: true, force: true });
   return directory;
 }

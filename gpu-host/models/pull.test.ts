@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import * as tar from 'tar';
 import { onSmallDisk, smallDiskMissing } from '#infra/testing/small-disk.ts';
-import { findModel, listCached } from './cache.ts';
+import { findModel, listCached, type ModelManifest, publish } from './cache.ts';
 import { CATALOG } from './catalog.ts';
 import { ggufFile, modelParts } from './convert/gguf/testing/write.ts';
 import { SENTENCE_FILES } from './encoder/config.ts';
@@ -259,6 +259,15 @@ describe('pullModel', () => {
     assert.deepEqual(await pullModel('npm:tiny@1.0.0', { cacheDirectory }), { ...pulled, cached: true });
     await loadModel(pulled.directory);
     assert.deepEqual(await hidden(), []);
+  });
+
+  it('puts a model back when another cannot take its place', async () => {
+    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes: await publishPackage() });
+    const { directory: kept } = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
+    const manifest = JSON.parse(await readFile(join(kept, 'pie-model.json'), 'utf8')) as ModelManifest;
+    // No system moves a directory into itself.
+    await assert.rejects(publish(cacheDirectory, manifest, cacheDirectory), { code: 'EINVAL' });
+    await loadModel(kept);
   });
 
   it('names an unknown package, version, repository or folder', async () => {

@@ -6,6 +6,7 @@ import {
   defaultCacheDirectory,
   findCached,
   findPulled,
+  listMovedAside,
   prepareDownloads,
   publish,
   recover,
@@ -69,8 +70,9 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
     source = await pinVersion(parseSource(name), options.signal);
   } catch (error) {
     // A process that starts again must not depend on the registry.
-    const pulled =
-      isAway(error) && !options.force && !options.signal?.aborted ? await findPulled(name, cacheDirectory) : null;
+    if (!isAway(error) || options.force || options.signal?.aborted) throw error;
+    await recoverMovedAside(cacheDirectory, options.signal);
+    const pulled = await findPulled(name, cacheDirectory);
     if (pulled === null) throw error;
     return { directory: pulled, cached: true };
   }
@@ -89,7 +91,7 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
   try {
     await mkdir(cacheDirectory, { recursive: true });
     const onWait = () => options.onProgress?.({ phase: 'wait' });
-    return await withLock(join(cacheDirectory, `.lock-${cached}`), { signal: options.signal, onWait }, async () => {
+    return await withLock(lockOf(cached, cacheDirectory), { signal: options.signal, onWait }, async () => {
       await recover(cached, cacheDirectory);
       const meanwhile = await lookUp();
       if (meanwhile !== null) return { directory: meanwhile, cached: true };
@@ -98,6 +100,19 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
   } catch (error) {
     throw asModelError(error, name);
   }
+}
+
+/** Puts models back that killed pulls had moved aside: any of them may be the version that was pulled last for a tag. */
+async function recoverMovedAside(cacheDirectory: string, signal: AbortSignal | undefined): Promise<void> {
+  for (const moved of await listMovedAside(cacheDirectory)) {
+    const put = () => recover(moved, cacheDirectory);
+    // A cache that this process may only read serves the models that it has.
+    await withLock(lockOf(moved, cacheDirectory), { signal }, put).catch(() => undefined);
+  }
+}
+
+function lockOf(cached: string, cacheDirectory: string): string {
+  return join(cacheDirectory, `.lock-${cached}`);
 }
 
 async function fetchAndPublish(

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rename, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -44,6 +44,9 @@ test('while the registry is unreachable, a package without a version is the vers
     server.files.set('/tiny', { bytes: document, statuses: [503] });
     assert.deepEqual(await pullModel('npm:tiny', { cacheDirectory }), last);
     await server.close();
+    assert.deepEqual(await pullModel('npm:tiny', { cacheDirectory }), last);
+    // A forced pull was killed between the two renames of a replacement.
+    await rename(last.directory, join(cacheDirectory, '.staging-npm--tiny--1.2.0.AbCdEf-replaced'));
     assert.deepEqual(await pullModel('npm:tiny', { cacheDirectory }), last);
     await assert.rejects(pullModel('npm:tiny', { cacheDirectory, force: true }), { code: 'unreachable' });
     await assert.rejects(pullModel('npm:tiny@next', { cacheDirectory }), { code: 'unreachable' });
