@@ -94,6 +94,18 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /^panicked: the GPU host cannot be reached$/,
   ],
   [
+    'a trap for another reason after an unavailable call',
+    {
+      ending: trapped('unreachable'),
+      stderr:
+        "no cache: the GPU host cannot be reached\n\nthread '<unnamed>' panicked at src/lib.rs:7:5:\nindex out of bounds\n",
+      handlerErrors: new Map([['unavailable', 'the GPU host cannot be reached']]),
+    },
+    'error',
+    'trap',
+    /unreachable.*index out of bounds/s,
+  ],
+  [
     'the text of an unavailable call that the platform never gave',
     { ending: failed('unavailable: the GPU host cannot be reached') },
     'error',

@@ -54,6 +54,9 @@ export const MAX_RESULT = 4 << 20;
 /** A memory counts as full from this part of its limit: memory grows in large steps, so growth fails long before the last page. */
 const FULL = 0.45;
 
+/** Rust's panic message begins with this word, behind the name of the thread. */
+const PANIC = 'panicked';
+
 /** The JavaScript engine's panic message when `run` returns anything but a string. */
 const NOT_A_STRING = /expected string: FromJs/;
 
@@ -137,7 +140,9 @@ function trapped(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped
   if (lost) return lost;
   const quota = pageQuota(evidence, words);
   if (quota) return quota;
-  if (quotesUnavailable(evidence, words)) return failure('unavailable', words);
+  // Earlier lines may tell of an unavailable call that the inferlet got over.
+  if (quotesUnavailable(evidence, words.slice(Math.max(0, words.lastIndexOf(PANIC)))))
+    return failure('unavailable', words);
   if (NOT_A_STRING.test(words))
     return failure('invalid-result', 'run returned a value that is not a string: return JSON.stringify(value).');
   return failure(
