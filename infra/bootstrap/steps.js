@@ -112,26 +112,34 @@ const LIGHT_RUNTIME = [
 ];
 
 /**
- * Each lane of functions has one platform for all of its tests.
+ * Each lane of functions has one platform for all of its tests. They wait more than half of their time, so that fewer lanes leave the cores idle.
  * @type {Step}
  */
-const FUNCTIONS_A_TO_K = {
-  title: 'Tests of the functions, A to K, of the library, and of old components',
+const FUNCTIONS_A_TO_E = {
+  title: 'Tests of the functions, A to E, and of old components',
   minutes: LONGER * 50,
   args: SHARED,
-  files: [
-    'functions/*.test.ts',
-    'functions/[a-k]*/*.test.ts',
-    'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
-    'functions/sdk/src/workflow/device.test.ts',
-    'test/compat/*.test.ts',
-  ],
+  files: ['functions/*.test.ts', 'functions/[a-e]*/*.test.ts', 'test/compat/*.test.ts'],
+};
+/** @type {Step} */
+const FUNCTIONS_F_TO_N = {
+  title: 'Tests of the functions, F to N, and tests that share their platform',
+  minutes: LONGER * 50,
+  args: SHARED,
+  files: ['functions/[f-n]*/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
+};
+/** @type {Step} */
+const FUNCTIONS_O_TO_Z = {
+  title: 'Tests of the functions, O to Z',
+  minutes: LONGER * 50,
+  args: SHARED,
+  files: ['functions/@([o-r]*|[t-z]*|s[!d]*)/*.test.ts'],
 };
 /**
  * These tests wait most of their time. At the end of the tests of the rooms they left both cores idle; beside the functions they cost little.
  * @type {Step}
  */
-const SCHEDULER = {
+const SCHEDULER_AND_LIBRARY = {
   title: 'Tests of the scheduler, in one process',
   minutes: LONGER * 20,
   args: SHARED,
@@ -141,14 +149,16 @@ const SCHEDULER = {
     minutes: LONGER * 15,
     args: tests(1),
     files: ['scheduler/runtimes/*.test.ts'],
+    next: {
+      title: 'Tests of the guest library on a platform',
+      minutes: LONGER * 30,
+      args: SHARED,
+      files: [
+        'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
+        'functions/sdk/src/workflow/device.test.ts',
+      ],
+    },
   },
-};
-/** @type {Step} */
-const FUNCTIONS_L_TO_Z = {
-  title: 'Tests of the functions, L to Z, and tests that share their platform',
-  minutes: LONGER * 50,
-  args: SHARED,
-  files: ['functions/@([l-r]*|[t-z]*|s[!d]*)/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
 };
 /**
  * Attacks come one after the other, and their builds yield the cores to all other processes. The tests with faults wait for leases and
@@ -169,7 +179,7 @@ const ATTACKS_AND_FAULTS = {
 };
 
 /**
- * All steps, in their order. Steps beside each other are at most four processes with tests, and take about the same time.
+ * All steps, in their order. Steps beside each other are at most five processes with tests, and take about the same time.
  * @type {readonly Step[]}
  */
 export const STEPS = [
@@ -241,8 +251,8 @@ export const STEPS = [
     args: tests(2),
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
   },
-  // In lanes behind the rooms, the functions took longer: four busy processes share two cores no better than three.
-  { ...FUNCTIONS_A_TO_K, beside: [FUNCTIONS_L_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER] },
+  // In lanes behind the rooms, the functions took longer: those tests keep both cores busy.
+  { ...FUNCTIONS_A_TO_E, beside: [FUNCTIONS_F_TO_N, FUNCTIONS_O_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER_AND_LIBRARY] },
   {
     title: 'Tests of the whole',
     minutes: LONGER * 40,
