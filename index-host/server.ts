@@ -40,7 +40,7 @@ export class IndexHost {
       this.#server.once('error', reject);
       this.#server.listen(socketPath, resolve);
     });
-    // This happens, for example, when no file descriptor is left for one more connection. Open connections go on.
+    // The server reports an error, for example, when no file descriptor is left for a new connection. Open connections go on.
     this.#server.on('error', this.#onError);
   }
 

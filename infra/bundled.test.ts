@@ -1,6 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bundledFunctions, deployRest, FIRST_FUNCTIONS, firstFunctions } from './bundled.ts';
+import {
+  assertBundled,
+  bundledFunctions,
+  deployRest,
+  FIRST_FUNCTIONS,
+  firstFunctions,
+  STORY_FUNCTION,
+} from './bundled.ts';
 import { loadConfig } from './config.ts';
 import { ROOT } from './install.ts';
 
@@ -19,6 +26,14 @@ test('firstFunctions includes the function of the demo and the functions that th
   assert.deepEqual(added, ['story-agent', 'openai-embeddings', 'rerank']);
   const known = bundledFunctions({ root: ROOT });
   assert.ok(added.every((name) => known.includes(name)));
+});
+
+test('assertBundled names the function that is not bundled, and the bundled ones', () => {
+  assertBundled({ root: ROOT }, ['rag', STORY_FUNCTION]);
+  assert.throws(
+    () => assertBundled({ root: ROOT }, ['rag', 'text-complation']),
+    /"text-complation"\. The bundled ones: text-completion, /,
+  );
 });
 
 test('deployRest reports a program that cannot be started', async () => {

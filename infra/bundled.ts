@@ -11,9 +11,12 @@ const READY_EVERY_MS = 2000;
 /** Exit code of `pie deploy --upgrading skip` that has deployed nothing. */
 const UPGRADING_EXIT = 6;
 
-/** Functions deployed before the platform serves: the proof story, and those that routes and first examples need. The rest follow later. */
+/** The function that streams the story which proves a start. */
+export const STORY_FUNCTION = 'text-completion';
+
+/** Functions that every platform deploys before it serves: that of the story, and those that routes and first examples need. */
 export const FIRST_FUNCTIONS: readonly string[] = [
-  'text-completion',
+  STORY_FUNCTION,
   'chat-completion',
   'openai-chat',
   'openai-completions',
@@ -33,7 +36,7 @@ export function firstFunctions({ encoders }: Pick<Config, 'encoders'>): string[]
   return [...FIRST_FUNCTIONS, DEMO_FUNCTION, ...new Set(encoders.map(({ kind }) => ENCODER_FUNCTIONS[kind]))];
 }
 
-/** Names of the functions that came with this Pie, the first ones first. */
+/** Names of the functions that came with this Pie, {@link FIRST_FUNCTIONS} first. */
 export function bundledFunctions({ root }: Pick<Config, 'root'>): string[] {
   const folder = path.join(root, 'functions');
   const all = readdirSync(folder).filter((name) => existsSync(path.join(folder, name, 'pie.json')));
@@ -41,6 +44,14 @@ export function bundledFunctions({ root }: Pick<Config, 'root'>): string[] {
     ...FIRST_FUNCTIONS.filter((name) => all.includes(name)),
     ...all.filter((name) => !FIRST_FUNCTIONS.includes(name)),
   ];
+}
+
+/** @throws {@link ConfigError} for a name that no bundled function has */
+export function assertBundled(config: Pick<Config, 'root'>, names: readonly string[]): void {
+  const bundled = bundledFunctions(config);
+  const unknown = names.find((name) => !bundled.includes(name));
+  if (unknown === undefined) return;
+  throw new ConfigError(`There is no bundled function "${unknown}". The bundled ones: ${bundled.join(', ')}.`);
 }
 
 /**
@@ -51,10 +62,7 @@ export function bundledFunctions({ root }: Pick<Config, 'root'>): string[] {
  */
 export async function deployBundled(config: Config, names: readonly string[], signal: AbortSignal): Promise<boolean> {
   if (names.length === 0) return true;
-  const known = bundledFunctions(config);
-  const unknown = names.find((name) => !known.includes(name));
-  if (unknown !== undefined) throw new ConfigError(`There is no bundled function "${unknown}".`);
-  const args = ['gateway/cli/bin.js', 'deploy', ...BUNDLED, '--upgrading', 'skip', ...sourcesOf(names)];
+  const args = ['gateway/cli/bin.js', 'deploy', ...DEPLOY_OPTIONS, '--upgrading', 'skip', ...sourcesOf(names)];
   const code = await runProgram(config, args, { output: 'progress', signal });
   if (code === UPGRADING_EXIT) return false;
   if (code !== 0 && !signal.aborted) throw new ConfigError('Not every bundled function could be deployed.');
@@ -78,7 +86,7 @@ export async function deployRest(
   const args = [
     'gateway/cli/bin.js',
     'deploy',
-    ...BUNDLED,
+    ...DEPLOY_OPTIONS,
     '--upgrading',
     'wait',
     '--jobs',
@@ -115,6 +123,6 @@ async function readiness(config: Config, signal: AbortSignal): Promise<boolean> 
 }
 
 /** `--if-new` keeps a rollback by the operator over restarts: only new content replaces the served version. */
-const BUNDLED = ['--if-new', '--message', 'came with Pie'];
+const DEPLOY_OPTIONS = ['--if-new', '--message', 'came with Pie'];
 
 const sourcesOf = (names: readonly string[]): string[] => names.map((name) => path.join('functions', name));

@@ -35,17 +35,21 @@ export const redisSchema = z
   })
   .default({});
 
-/** @param source the file that holds the settings, from which a relative path starts */
+/** @param source path of the file with the settings: a relative `ca` starts from its folder */
 export function redisSettings(
-  file: z.output<typeof redisSchema>,
+  settings: z.output<typeof redisSchema>,
   url: string | undefined,
-  own: { readonly socket: string; readonly maxMemoryMb: number },
+  privateDefaults: { readonly socket: string; readonly maxMemoryMb: number },
   source: string | undefined,
 ): RedisSettings {
-  const external = url ?? file.url;
+  const external = url ?? settings.url;
   if (external === undefined)
-    return { kind: 'private', socket: own.socket, maxMemoryMb: file.max_memory_mb ?? own.maxMemoryMb };
-  const ca = file.ca === undefined ? undefined : path.resolve(path.dirname(source ?? ''), file.ca);
+    return {
+      kind: 'private',
+      socket: privateDefaults.socket,
+      maxMemoryMb: settings.max_memory_mb ?? privateDefaults.maxMemoryMb,
+    };
+  const ca = settings.ca === undefined ? undefined : path.resolve(path.dirname(source ?? ''), settings.ca);
   return { kind: 'external', url: external, ...(ca !== undefined && external.startsWith('rediss:') && { ca }) };
 }
 

@@ -6,7 +6,14 @@ import path from 'node:path';
 import { readArguments } from './arguments.ts';
 import { noteAwaited } from './awaited-functions.ts';
 import { missingRedisServer } from './bootstrap/redis-server.js';
-import { bundledFunctions, deployBundled, deployRest, firstFunctions } from './bundled.ts';
+import {
+  assertBundled,
+  bundledFunctions,
+  deployBundled,
+  deployRest,
+  firstFunctions,
+  STORY_FUNCTION,
+} from './bundled.ts';
 import { forgetCompiledCode, keepCompiledCode } from './compiled-code.ts';
 import { type Config, gatewayUrl, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
@@ -24,7 +31,7 @@ import { Supervisor, type SupervisorEvent } from './supervisor/supervisor.ts';
 const HELP = `Starts the platform and serves until Ctrl-C.
 
   --role ROLES    roles of this machine: gateway, runtime, gpu-host, separated by commas (default: all); fewer need a Redis that machines share
-  --no-story      do not stream the story that proves that everything works
+  --no-story      do not stream the story that proves that everything works; it needs the function text-completion among those deployed first
   --functions a,b deploy these bundled functions alone, before serving (default: a few before serving, the others while the platform serves)
   --no-functions  deploy no bundled functions
   --json          one JSON object a line instead of text
@@ -51,6 +58,8 @@ async function main(): Promise<number> {
   if (flags.role !== undefined) process.env.PIE_ROLES = flags.role;
   const config = loadConfig();
   const serves = (role: Role) => config.machine.roles.includes(role);
+  const requested = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
+  if (requested) assertBundled(config, requested);
   // The children run in another directory.
   if (process.env.PIE_CONFIG) process.env.PIE_CONFIG = path.resolve(process.env.PIE_CONFIG);
   process.chdir(config.root);
@@ -104,30 +113,31 @@ async function main(): Promise<number> {
       if (stopping.signal.aborted) return earlyExitCode();
       if (pulled !== 0) throw new ConfigError('A model could not be pulled; the output above says which one, and why.');
     }
-    const requested = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
     const isWhole = serves('gateway') && serves('runtime');
     const firstNames = isWhole ? (requested ?? firstFunctions(config)) : [];
-    const areDeployed = noteAwaited(config, firstNames);
+    const forgetAwaited = noteAwaited(config, firstNames);
     if (!(await start(machineProcesses(config)))) return earlyExitCode();
-    const isUpgraded = await deployBundled(config, firstNames, stopping.signal);
-    if (!stopping.signal.aborted) areDeployed();
-    const story = isWhole && !flags['no-story'] && !flags.json && !stopping.signal.aborted;
-    if (story) await streamStory(config, stopping.signal, say);
+    const haveDeployedFirst = await deployBundled(config, firstNames, stopping.signal);
+    if (!stopping.signal.aborted) forgetAwaited();
+    const hasStory = firstNames.includes(STORY_FUNCTION) && !flags['no-story'] && !flags.json;
+    if (hasStory && !stopping.signal.aborted) await streamStory(config, stopping.signal, say);
     const url = gatewayUrl(config);
-    if (!stopping.signal.aborted) mark.begin();
-    tell({
-      kind: 'serving',
-      url,
-      machine: config.machine.name,
-      home: config.home,
-      pids: supervisor.pids(),
-      logs: config.logsDirectory,
-    });
-    const tookMs = performance.now() - startedAt;
-    if (!stopping.signal.aborted) say(serves('gateway') ? welcome(config, url, tookMs) : joined(config, tookMs));
+    if (!stopping.signal.aborted) {
+      mark.begin();
+      tell({
+        kind: 'serving',
+        url,
+        machine: config.machine.name,
+        home: config.home,
+        pids: supervisor.pids(),
+        logs: config.logsDirectory,
+      });
+      const tookMs = performance.now() - startedAt;
+      say(serves('gateway') ? welcome(config, url, tookMs) : joined(config, tookMs));
+    }
     const allFunctions = serves('gateway') ? (requested ?? bundledFunctions(config)) : [];
-    const laterNames = allFunctions.filter((name) => !isUpgraded || !firstNames.includes(name));
+    const laterNames = allFunctions.filter((name) => !haveDeployedFirst || !firstNames.includes(name));
     const deploying = deployRest(config, laterNames, stopping.signal, say);
     const compiledFolder = process.env.NODE_COMPILE_CACHE;
     const forgetting = compiledFolder ? forgetCompiledCode(compiledFolder, Date.now(), stopping.signal) : undefined;
@@ -142,7 +152,7 @@ async function main(): Promise<number> {
     };
     process.on('SIGINT', force);
     if (stopping.signal.aborted) say(`Draining (up to ${config.drainMs / 1000} s; Ctrl-C again stops at once) …`);
-    // Other machines use the GPU hosts until these have stopped; a private Redis stops with them.
+    // A private Redis stops with the GPU hosts. With a shared Redis, other machines use this machine's GPU hosts until they have stopped.
     if (config.redis.kind === 'private') await releaseMachine?.();
     await supervisor.stop(stopStages(config));
     if (config.redis.kind === 'external') await releaseMachine?.();
@@ -179,12 +189,12 @@ function report(event: SupervisorEvent, say: (line: string) => void, tell: (even
 async function streamStory(config: Config, signal: AbortSignal, say: (line: string) => void): Promise<void> {
   say('\nA story, straight from an inferlet:\n');
   const input = JSON.stringify({ prompt: '', maxTokens: 64, temperature: 0 });
-  const code = await runProgram(config, ['gateway/cli/bin.js', 'invoke', 'text-completion', '--input', input], {
+  const code = await runProgram(config, ['gateway/cli/bin.js', 'invoke', STORY_FUNCTION, '--input', input], {
     output: 'inherit',
     signal,
   });
   if (code !== 0 && !signal.aborted)
-    throw new ConfigError(`The function text-completion failed; see the logs in ${config.logsDirectory}.`);
+    throw new ConfigError(`The function ${STORY_FUNCTION} failed; see the logs in ${config.logsDirectory}.`);
 }
 
 function welcome(config: Config, url: string, tookMs: number): string {

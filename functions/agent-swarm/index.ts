@@ -43,7 +43,7 @@ export const run = defineInferlet(async ({ agents = 4, messages = 32, maxTokens 
   );
   using family = new DisposableStack();
   for (const child of children) family.use(child);
-  // The platform keeps no messages for later subscribers, so the first one must wait until every agent listens.
+  // The platform keeps no messages for later subscribers, so the first agent may begin only when all agents have subscribed.
   await Promise.all(children.map((child) => child.receive()));
   await children[0]?.send('begin');
   const listen = async () => {

@@ -4,7 +4,7 @@ import { invoke, terminal } from '#test/harness/events.ts';
 import { CHAT, countersOf, functionsPlatform } from '#test/harness/functions.ts';
 import { deployGranting, ToolServer } from '#test/harness/tool-server.ts';
 
-const of = (...names: string[]) => ({
+const stringFields = (...names: string[]) => ({
   type: 'object',
   properties: Object.fromEntries(names.map((name) => [name, { type: 'string' }])),
 });
@@ -23,26 +23,26 @@ async function ask(
     {
       name: 'weather',
       description: `The weather of a city, by ${wording}`,
-      parameters: of('city'),
+      parameters: stringFields('city'),
       url: server.url('weather'),
     },
     {
       name: 'calendar',
       description: 'What is planned on a day',
-      parameters: of('day', 'month'),
+      parameters: stringFields('day', 'month'),
       url: server.url('calendar'),
     },
     {
       name: 'convert',
       description: 'Converts degrees to another unit',
-      parameters: of('unit'),
+      parameters: stringFields('unit'),
       url: server.url('convert'),
       once: true,
     },
     {
       name: 'translate',
       description: 'Says it in another language',
-      parameters: of('to'),
+      parameters: stringFields('to'),
       url: server.url('translate'),
       once: true,
     },
@@ -68,7 +68,7 @@ async function ask(
     ...end?.data.output,
     computed: tokens,
     prefilled: tokens - decodeTokens,
-    known: prefix.hitTokens - before.prefix.hitTokens,
+    cacheHits: prefix.hitTokens - before.prefix.hitTokens,
   };
 }
 
@@ -109,12 +109,12 @@ describe('function-calling', () => {
     const first = await ask(server, 'blue', { ...off, reuse: true });
     const second = await ask(server, 'blue', { ...off, reuse: true });
     // The export computes the last token, and the continuation computes it again.
-    const rest = plain.prefilled + plain.known - plain.specTokens;
-    assert.equal(first.prefilled + first.known, first.specTokens + rest + 1);
+    const otherTokens = plain.prefilled + plain.cacheHits - plain.specTokens;
+    assert.equal(first.prefilled + first.cacheHits, first.specTokens + otherTokens + 1);
     assert.ok(second.specTokens > 32);
-    assert.equal(second.prefilled, rest);
+    assert.equal(second.prefilled, otherTokens);
     // The tokens come from the export, so the prefix cache supplied none.
-    assert.equal(second.known, 0);
+    assert.equal(second.cacheHits, 0);
 
     // 2: the server answers only after it has seen text that was decoded after the call.
     log.length = 0;
@@ -136,7 +136,7 @@ describe('function-calling', () => {
     assert.equal(whole.answer, plain.answer);
     assert.ok(whole.hidden > 8 && whole.hidden < whole.specTokens);
     assert.notEqual(whole.entropy, eager.entropy);
-    // The tools' results are computed in two steps, before and after the mask, but no token twice.
+    // Masking splits the computation of the tools' results into two steps, but computes no token twice.
     assert.equal(whole.computed, second.computed);
 
     for (const [name, { prefilled, hidden, wallMs }] of Object.entries({ plain, first, second, eager, whole })) {

@@ -54,8 +54,9 @@ describe('exampleInput', () => {
 
   it('fills in the required fields otherwise', () => {
     const input = {
-      required: ['text', 'count', 'mode', 'all'],
+      required: ['text', 'count', 'mode', 'all', 'size'],
       properties: {
+        size: { type: 'integer', examples: [], enum: [] },
         text: { type: 'string' },
         count: { type: 'integer', default: 3 },
         mode: { enum: ['fast', 'slow'] },
@@ -63,7 +64,9 @@ describe('exampleInput', () => {
         optional: { type: 'string' },
       },
     };
-    assert.deepEqual(exampleInput({ name: 'f', input }), { text: '…', count: 3, mode: 'fast', all: true });
+    assert.deepEqual(exampleInput({ name: 'f', input }), {
+      ...{ text: '…', count: 3, mode: 'fast', all: true, size: 1 },
+    });
   });
 
   it('is empty without a schema', () => assert.deepEqual(exampleInput({ name: 'f' }), {}));

@@ -34,12 +34,12 @@ export function findFunction(target: string, name: string | undefined): Function
   }
   if (statSync(full).isDirectory()) {
     const manifest = readManifest(path.join(full, 'pie.json'), true) ?? { name: functionName(path.basename(full)) };
-    return { ...describe(path.join(full, entryOf(full, target, manifest))), manifest: named(manifest, name) };
+    return { ...describe(path.join(full, entryOf(full, target, manifest))), manifest: withName(manifest, name) };
   }
   const beside = readManifest(path.join(path.dirname(full), 'pie.json'), false);
   const owns = beside && path.resolve(path.dirname(full), String(beside.main ?? '')) === full;
   const manifest = owns ? beside : { name: functionName(path.basename(full, path.extname(full))) };
-  return { ...describe(full), manifest: named(manifest, name) };
+  return { ...describe(full), manifest: withName(manifest, name) };
 }
 
 function entryOf(folder: string, target: string, manifest: Manifest): string {
@@ -80,7 +80,7 @@ function isCoreModule(file: string): boolean {
   return head.equals(Buffer.from('\0asm\x01\0\0\0', 'latin1'));
 }
 
-function readManifest(file: string, wanted: boolean): Manifest | null {
+function readManifest(file: string, mustBeValid: boolean): Manifest | null {
   if (!existsSync(file)) return null;
   try {
     const value: unknown = JSON.parse(readFileSync(file, 'utf8'));
@@ -90,7 +90,7 @@ function readManifest(file: string, wanted: boolean): Manifest | null {
     throw new Error('it is not an object with a "name"');
   } catch (cause) {
     // A broken manifest beside a single file may belong to another function.
-    if (!wanted) return null;
+    if (!mustBeValid) return null;
     throw new Failure(`${file} is not a manifest.`, {
       exitCode: EXIT.usage,
       code: 'invalid-manifest',
@@ -100,7 +100,7 @@ function readManifest(file: string, wanted: boolean): Manifest | null {
   }
 }
 
-function named(manifest: Manifest, name: string | undefined): Manifest {
+function withName(manifest: Manifest, name: string | undefined): Manifest {
   return name === undefined ? manifest : { ...manifest, name };
 }
 
@@ -130,9 +130,10 @@ export function exampleInput(manifest: Manifest): unknown {
 
 function exampleValue(property: unknown): unknown {
   if (typeof property !== 'object' || property === null) return '…';
-  if ('examples' in property && Array.isArray(property.examples)) return property.examples[0];
+  if ('examples' in property && Array.isArray(property.examples) && property.examples.length > 0)
+    return property.examples[0];
   if ('default' in property) return property.default;
-  if ('enum' in property && Array.isArray(property.enum)) return property.enum[0];
+  if ('enum' in property && Array.isArray(property.enum) && property.enum.length > 0) return property.enum[0];
   const type = 'type' in property ? property.type : 'string';
   if (type === 'integer' || type === 'number') return 1;
   if (type === 'boolean') return true;

@@ -151,7 +151,7 @@ export class TestInferlet {
     throw new Error(`The stream of ${stream.id} ended without a result.`);
   }
 
-  /** Ignores an ended invocation, which takes no messages: its end reports the cause. */
+  /** Ignores the refusal of messages by an ended invocation: the stream reports its end. */
   async #sendAll(id: string, messages: readonly string[], signal: AbortSignal): Promise<void> {
     try {
       for (const message of messages) await this.#client.send(id, message, { signal });

@@ -117,7 +117,7 @@ export class NodeOperations implements Operations {
     };
   }
 
-  /** The roots of running invocations that have begun, by id: the root's GPU host serves its children. */
+  /** The roots of running invocations, by id, without roots that have not begun: a root's GPU host serves its children. */
   async #rootsOf(records: readonly Invocation[]): Promise<ReadonlyMap<string, Invocation>> {
     const ids = new Set(records.flatMap(({ status, root }) => (status === 'running' && root !== null ? [root] : [])));
     const roots = await Promise.all([...ids].map((id) => this.#scheduler.invocations.get(id)));

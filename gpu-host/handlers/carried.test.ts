@@ -19,7 +19,7 @@ const turns: DeviceTurns = {
   },
 };
 
-test('the pieces of a sending have what its device copies late, page by page', async () => {
+test('a sending waits for late device copies, refuses a second read at a time, and stops when it is ended', async () => {
   const { memory, device, open } = makeMemory({ pages: PAGES, pageSize: PAGE_SIZE });
   const space = open();
   space.allocate(1, PAGES);

@@ -82,7 +82,15 @@ withWorkbench('copies of slots and tokens', (handler) => {
     const end = 30 + PROMPT.length;
     same(await b.probe(whole, 7, end), await b.oracle.top([...PROMPT, 7], [...range(30, end + 1)], 1, 5), 'renumbered');
     b.send({ op: 'copy-tokens', sources: whole, indices: ids(0), destinations: copy, positions: ids(8) });
-    same(await b.probe(copy, 7, 20, undefined), await b.probe(copy, 7, 20), 'into what room was left');
+    const atOnce = b.pages(1);
+    b.send({
+      op: 'copy-tokens',
+      sources: own,
+      indices: Uint32Array.from([9, 0, 4, 3, 0]),
+      destinations: atOnce,
+      positions: Uint32Array.from([9, 0, 4, 3, 8]),
+    });
+    same(await b.probe(copy, 7, 20), await b.probe(atOnce, 7, 20), 'into the room that was left, as in one call');
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
   });
 
@@ -195,7 +203,7 @@ test('tokens go into many shared pages while another inferlet decodes, and a clo
     },
   });
   const oracle = await Oracle.of(host.model);
-  // Eight tokens 5 at position 0, each of which saw itself only.
+  // Eight copies of token 5 at position 0, each of which saw only itself.
   const visible = Array.from({ length: 9 }, (_, i) => Array.from({ length: 9 }, (_, j) => i === j || i === 8));
   same(
     must(outcome).distributions[0]!,

@@ -9,7 +9,7 @@ import { pullModel } from './pull.ts';
 import { randomModel } from './random-model.ts';
 import { FileServer } from './testing/file-server.ts';
 
-test('while the registry is unreachable, a package without a version is the version that was pulled last', async () => {
+test('while the registry is unreachable, a pull without a version gets the version of the last such pull', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'pie-away-'));
   const cacheDirectory = join(directory, 'cache');
   const server = await FileServer.start();

@@ -10,7 +10,7 @@ export class Cursors {
     return this.#open.size === 0;
   }
 
-  /** Rows behind a key. `read` returns those behind the key that it gets, by key; it is called again after an interruption. */
+  /** Rows after the key `after`. `read` returns the rows after a key, in key order; an interruption makes `rows` call it again. */
   *rows(read: (after: number) => NodeJS.Iterator<Row>, after: number): Generator<Row, void, void> {
     for (let [last, isOver] = [after, false]; !isOver; ) {
       const rows = read(last);
@@ -21,13 +21,13 @@ export class Cursors {
           yield row;
         }
       } finally {
-        // `interrupt` has removed a read that must go on.
+        // If `interrupt` has already removed these rows, read on after the last key.
         isOver = this.#open.delete(rows);
       }
     }
   }
 
-  /** Closes the statements of all reads, which go on behind their last keys with their next rows. */
+  /** Closes the statements of all reads. Each read opens a new one, after its last key, when its next row is needed. */
   interrupt(): void {
     for (const rows of this.#open) rows.return?.();
     this.#open.clear();

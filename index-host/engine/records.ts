@@ -27,7 +27,7 @@ const FREE_PART = 0.25;
 const FREE_LEAST = 1024;
 /** Pages that the file loses in one piece of work. */
 const SHRUNK_PAGES = 64;
-/** A write interrupts open reads when the write-ahead log has more bytes: each read then counts its words again, about 10 ms. */
+/** A write interrupts open reads when the write-ahead log is longer. Each read then starts its word search again, about 10 ms. */
 const LOG_BYTES = 16 * 2 ** 20;
 /** Maximum prepared statements for conditions. */
 const MAX_KEPT = 64;
@@ -190,7 +190,7 @@ export class Records {
         this.#count(1, bytes);
         return key;
       });
-      this.#check(room);
+      this.#checkRoom(room);
       return { removed, added };
     });
   }
@@ -229,7 +229,7 @@ export class Records {
     return { id: String(row.id), text, metadata: JSON.parse(String(row.metadata)) as Metadata };
   }
 
-  /** Up to `limit` entries behind a key, by key. */
+  /** Up to `limit` entries after a key, in key order. */
   after(key: number, limit: number): Row[] {
     return this.#statements.after.all(key, limit).map(rowOf);
   }
@@ -267,7 +267,7 @@ export class Records {
     return Number(this.#statements.keyWithWord.get(word, newerCount)?.key ?? 0);
   }
 
-  /** Entries behind the key `after` whose texts fulfil the expression, with their BM25, by key: ranking them would be one long piece of work. */
+  /** Entries after the key `after` whose texts match, with BM25 scores, in key order: SQLite would rank them in one long piece of work. */
   withWords(expression: string, after: number): IteratorObject<Ranked, void, void> {
     // A statement has one cursor, and several queries may read at once.
     const statement = this.#db.prepare(WITH_WORDS);
@@ -322,7 +322,7 @@ export class Records {
     this.#bytes += bytes;
   }
 
-  #check(room: Size): void {
+  #checkRoom(room: Size): void {
     if (this.#entries <= room.entries && this.#bytes <= room.bytes) return;
     const text = `the tenant's indexes would exceed their limits: this one would have ${this.#entries} entries with ${this.#bytes} bytes, and has room for ${room.entries} entries and ${room.bytes} bytes; delete entries or indexes first`;
     throw new IndexError('limit-exceeded', text);

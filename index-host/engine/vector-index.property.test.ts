@@ -69,12 +69,12 @@ function finish<T>(pieces: Pieces<T>): T {
 
 function randomCondition(pick: <T>(list: readonly T[]) => T, random: () => number): Condition {
   const comparison: Comparison = pick(COMPARISONS);
-  const isSet = comparison === 'equal' || comparison === 'not-equal';
-  const values = Array.from({ length: isSet ? 1 + Math.floor(random() * 3) : 1 }, () => pick(VALUES));
+  const takesSet = comparison === 'equal' || comparison === 'not-equal';
+  const values = Array.from({ length: takesSet ? 1 + Math.floor(random() * 3) : 1 }, () => pick(VALUES));
   return {
     field: pick(FIELDS),
     comparison,
-    values: isSet
+    values: takesSet
       ? values
       : values
           .filter((one) => typeof one !== 'boolean')
@@ -145,7 +145,7 @@ test('random upserts, deletes, restarts and filtered queries: the matches are th
   }
 });
 
-/** So few entries that the graph's search is as wide as all of them: its matches must be exact. */
+/** Requires exact matches: the index has so few entries that the graph's search covers them all. */
 function compare(found: readonly Match[], expected: readonly [string, number][], what: string): void {
   assert.deepEqual(
     found.map(({ id }) => id),

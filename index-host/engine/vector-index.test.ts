@@ -85,7 +85,7 @@ test('vectors of any length have their neighbours by cosine, though the graph ro
 test('vectors of any length have their neighbours by the other metrics, too, also after a restart', async () => {
   const [dimensions, count] = [8, 400];
   for (const metric of ['dot-product', 'euclidean'] as const) {
-    for (const [first, scale] of [
+    for (const [firstScale, scale] of [
       [1e-9, 1e-9],
       [1e-5, 1e-5],
       [3000, 3000],
@@ -94,14 +94,14 @@ test('vectors of any length have their neighbours by the other metrics, too, als
       using folder = temporaryFolder();
       const random = randomFrom(4);
       const vectors = Array.from({ length: count }, (_, i) =>
-        randomVector(dimensions, random).map((value) => value * (i < 20 ? first : scale)),
+        randomVector(dimensions, random).map((value) => value * (i < 20 ? firstScale : scale)),
       );
       const nearness = (one: Float32Array, other: Float32Array) =>
         one.reduce((sum, value, i) => {
           const own = other[i] ?? 0;
           return sum + (metric === 'euclidean' ? -((value - own) ** 2) : value * own);
         }, 0);
-      const found = (index: VectorIndex) => {
+      const recall = (index: VectorIndex) => {
         let right = 0;
         for (let asked = 0; asked < 10; asked++) {
           const length = metric === 'euclidean' ? scale : 1;
@@ -115,21 +115,21 @@ test('vectors of any length have their neighbours by the other metrics, too, als
         }
         return right / 50;
       };
-      const name = `${metric}, ${first} and ${scale}`;
+      const name = `${metric}, ${firstScale} and ${scale}`;
       const index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric }, SIZES);
       for (let at = 0; at < count; at += 100) {
         const entries = vectors.slice(at, at + 100).map((vector, i) => ({ ...entry(`${at + i}`, []), vector }));
         finish(index.upsert(entries, ROOM));
       }
-      assert.ok(found(index) > 0.9, name);
+      assert.ok(recall(index) > 0.9, name);
       if (index.needsRebuild) finish(index.rebuild());
       assert.equal(index.needsRebuild, false, name);
-      assert.ok(found(index) > 0.9, name);
+      assert.ok(recall(index) > 0.9, name);
       await index.save();
       index.close();
       const opened = finish(VectorIndex.open(folder.path, SIZES));
       assert.ok(opened && opened.tailSize <= SIZES.tail && !opened.needsRebuild, name);
-      assert.ok(found(opened) > 0.9, name);
+      assert.ok(recall(opened) > 0.9, name);
       opened.close();
     }
   }

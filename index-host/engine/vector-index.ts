@@ -162,7 +162,7 @@ export class VectorIndex {
     for (const { key, score } of ranked) {
       if (found.length === limit) break;
       const content = this.#records.content(key);
-      // An entry may have been deleted since another piece of this query.
+      // Another call may have deleted the entry since an earlier piece of this query.
       if (!content) continue;
       found.push({ ...content, score });
       bytes += Buffer.byteLength(JSON.stringify(found.at(-1)));

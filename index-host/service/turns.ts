@@ -17,8 +17,8 @@ interface Line {
 
 /**
  * Shares the thread among tenants: start-time fair queueing (Goyal, Vin and Cheng, 1996) by the time that their pieces take. A tenant that
- * fills an index therefore delays another's query by one turn for each of the query's own. Jobs of one tenant alternate. Unlike in the paper,
- * virtual time does not advance to the largest finish tag when no jobs are left: the tenant served last may then wait for another one's turn.
+ * fills an index therefore delays another tenant's query by one turn for each turn of the query. Jobs of one tenant alternate. Unlike in the paper,
+ * virtual time does not advance to the largest finish tag when no jobs are left: a tenant that comes next may go before the one served last.
  */
 export class Turns {
   readonly #lines = new Map<string, Line>();

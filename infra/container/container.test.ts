@@ -45,12 +45,12 @@ const imageVariables = (): Record<string, string> => {
 /** The pie.toml of docs/containers.md. */
 const [, CONTAINERS_TOML = ''] = /^cat > secrets\/pie.toml <<END\n(.*?)^END$/ms.exec(read('docs/containers.md')) ?? [];
 
-/** The configuration of a container, with its home in a folder of this test and the given pie.toml. */
+/** Configuration of a container, with its home in a folder of this test and `text` as the pie.toml if `PIE_CONFIG` names one. */
 function configOf(variables: Readonly<Record<string, string>>, text = CONTAINERS_TOML) {
   const file = path.join(home, 'pie.toml');
   writeFileSync(file, text);
-  const shared = variables.PIE_CONFIG === undefined ? {} : { PIE_CONFIG: file };
-  return loadConfig({ ...imageVariables(), ...variables, ...shared, PIE_HOME: path.join(home, 'home') });
+  const ownConfig = variables.PIE_CONFIG === undefined ? {} : { PIE_CONFIG: file };
+  return loadConfig({ ...imageVariables(), ...variables, ...ownConfig, PIE_HOME: path.join(home, 'home') });
 }
 
 const NEEDED_BY_SANDBOXES = ['seccomp=./seccomp.json', 'apparmor=unconfined', 'systempaths=unconfined'];

@@ -37,8 +37,8 @@ function recorder() {
 function split(lines: readonly string[]): Pick<Transcript, 'runtime' | 'local'> {
   const kept = lines.filter((line) => !line.includes(' [resource-drop]'));
   const isRemote = (line: string) => {
-    const [, of = '', name = ''] = /^(\S+) (\S+?)\(/.exec(line) ?? [];
-    return callNumber(of, name) !== undefined;
+    const [, interfaceName = '', name = ''] = /^(\S+) (\S+?)\(/.exec(line) ?? [];
+    return callNumber(interfaceName, name) !== undefined;
   };
   return {
     runtime: kept.filter(isRemote),

@@ -3,7 +3,7 @@ import { HEADER_BYTES, MAX_PAYLOAD_BYTES } from './limits.ts';
 
 /**
  * Kinds of frames. A *message* is one frame, or several of one kind whose first begins with the message's whole length. Kinds below
- * {@link FIRST_MESSAGE} are signals: they need no credit, are never cut, and overtake waiting messages.
+ * {@link FIRST_MESSAGE} are signals: they need no credit, are never cut, and overtake waiting messages. Most kinds name their sender first.
  */
 export const KIND = {
   /** First frame of each side: the fingerprint of its codec's contract. */
@@ -44,16 +44,22 @@ export const FLAG_MORE = 1;
 /** Receives frames. `payload` is a view that is valid until the call returns. */
 export type OnFrame = (invocation: number, kind: number, flags: number, payload: Buffer) => void;
 
-/** Makes a frame, header first: bytes of its payload, invocation, kind, flags, two bytes of 0. */
-export function frame(invocation: number, kind: number, flags: number, payload: Uint8Array, prefix = -1): Buffer {
-  const start = prefix < 0 ? HEADER_BYTES : HEADER_BYTES + 4;
+/** Makes a frame: header (payload length, invocation, kind, flags, two zero bytes), `messageLength` unless negative, payload. */
+export function frame(
+  invocation: number,
+  kind: number,
+  flags: number,
+  payload: Uint8Array,
+  messageLength = -1,
+): Buffer {
+  const start = messageLength < 0 ? HEADER_BYTES : HEADER_BYTES + 4;
   const bytes = Buffer.allocUnsafe(start + payload.length);
   bytes.writeUInt32LE(bytes.length - HEADER_BYTES, 0);
   bytes.writeUInt32LE(invocation, 4);
   bytes[8] = kind;
   bytes[9] = flags;
   bytes.writeUInt16LE(0, 10);
-  if (prefix >= 0) bytes.writeUInt32LE(prefix, HEADER_BYTES);
+  if (messageLength >= 0) bytes.writeUInt32LE(messageLength, HEADER_BYTES);
   bytes.set(payload, start);
   return bytes;
 }

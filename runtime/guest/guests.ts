@@ -14,7 +14,7 @@ export interface GuestsOptions {
   /** Memory that all ready instances together may take. */
   readonly poolBytes: number;
   readonly tell: (message: FromSandbox) => void;
-  /** True while frames of the runtime wait for the thread: answers that guests wait for, and launches. */
+  /** True while frames that the runtime sent wait for this thread: answers that guests wait for, and launches. */
   readonly isBehind: () => boolean;
   /** Compiles all functions of a module before they are called. */
   readonly compileWhole: (bytes: Uint8Array<ArrayBuffer>) => Promise<WebAssembly.Module>;
@@ -26,7 +26,7 @@ interface Instance {
   readonly execution: Execution;
   /** True while an invocation uses the instance; the instance is released when the invocation ends. */
   running: boolean;
-  /** CPU time that the runtime charged, which the runtime counts itself. */
+  /** CPU time that the runtime charged and counts itself: reports to the runtime leave it out. */
   chargedMs: number;
   toldCpuMs: number;
 }
@@ -118,7 +118,7 @@ export class Guests {
     const { instance: number, input, cpuLimitMs } = invocation.opening;
     const instance = this.#instances.get(number);
     if (!instance) {
-      // The runtime released the instance before it heard of the invocation's end.
+      // The runtime killed the run: its `release` came first, and its `close` is yet to come.
       const trapped = { tag: 'trapped', val: { code: 'terminated', message: 'its instance was released' } } as const;
       const usage = { cpuMs: 0, memoryBytes: 0n, calls: 0n };
       invocation.end({ ending: trapped, used: usage, handlerErrors: [], stderr: '', firstCallMs: undefined });

@@ -21,7 +21,7 @@ export interface Attempt extends Omit<ChildAttempt, 'begin'> {
   readonly usageBefore: Usage | null;
   /** Reports usage to the store and handles the replies. */
   readonly meter: AttemptMeter;
-  /** When the launch began; the wall time of the run begins after it. */
+  /** When the launch began; the wall time of the run begins when the launch has ended. */
   readonly startedAt: number;
   /** The platform's clock, by which `startedAt` was read. */
   readonly clock: () => number;

@@ -13,7 +13,7 @@ export interface LogRead {
   readonly events: readonly InvocationEvent[];
   /** True when the log held no more events. */
   readonly complete: boolean;
-  /** Set when the store lost events that the reader has: `events` begin after number `after`, and live events count from `epoch` on. */
+  /** Set when the store lost events that the reader has: `events` begin after number `after`, and live events before `epoch` are void. */
   readonly lost?: { readonly after: number; readonly epoch: number } | undefined;
 }
 
@@ -39,7 +39,7 @@ export class FollowCursor {
   #interruptions = 0;
   /** Number up to which the log has events, or is about to have them. */
   #knownSeq = 0;
-  /** The same for a later epoch that gives events new numbers, until a read tells where that epoch begins. */
+  /** The same for a later epoch that reuses numbers already handed out, until a read tells where that epoch begins. */
   #laterKnownSeq = 0;
 
   /** @param after place of the reader; null for one that gets every event live from the first on */
@@ -82,11 +82,11 @@ export class FollowCursor {
   /** Call when the log has events up to `seq`, or is about to. The caller must then read those that did not arrive live. */
   noteKnown(seq: number): void {
     this.#knownSeq = Math.max(this.#knownSeq, seq);
-    if (this.lastSeq < this.#knownSeq && !this.#goesOn) this.isBehind = true;
+    if (this.lastSeq < this.#knownSeq && !this.#hasNext) this.isBehind = true;
   }
 
-  /** True when announced events were not handed out yet; after a complete read: when the log does not have them yet. */
-  get isEarly(): boolean {
+  /** True when the cursor has not handed out all announced events. After a complete read, the log does not have the rest yet. */
+  get awaitsAnnounced(): boolean {
     return this.isBehind && this.lastSeq < this.#knownSeq;
   }
 
@@ -101,7 +101,7 @@ export class FollowCursor {
     for (const event of events) if (event.seq > this.lastSeq) replayed.push(this.#handOut(event));
     // An interruption during the read may have lost newer events.
     const isWhole = complete && readMark === this.#interruptions;
-    if (isWhole && (this.lastSeq >= this.#knownSeq || this.#goesOn)) this.isBehind = false;
+    if (isWhole && (this.lastSeq >= this.#knownSeq || this.#hasNext)) this.isBehind = false;
     return replayed;
   }
 
@@ -153,11 +153,11 @@ export class FollowCursor {
   }
 
   /** True when the next event is in `#waiting`. */
-  get #goesOn(): boolean {
+  get #hasNext(): boolean {
     return this.#waiting.find(({ seq }) => seq > this.lastSeq)?.seq === this.lastSeq + 1;
   }
 
-  /** Goes back to number `after`, behind which only events of `epoch` and later ones count. Returns the event that tells the reader. */
+  /** Goes back to number `after`, and drops waiting events of epochs before `epoch`. Returns the `gap` event for the reader. */
   #rewind(after: number, epoch: number): InvocationEvent {
     this.lastSeq = after;
     this.#epoch = epoch;
@@ -172,7 +172,7 @@ export class FollowCursor {
     return this.#epoch !== null && epoch > this.#epoch;
   }
 
-  /** True for an event of an attempt whose beginning the store lost: its runtime does not know that a later attempt runs. */
+  /** True for an event of an earlier attempt. The store lost that attempt's beginning, so its runtime does not know of the later one. */
   #isStale({ epoch, event }: InvocationEvent): boolean {
     return this.#epoch !== null && epoch < this.#epoch && epoch > 0 && !isTerminal(event);
   }

@@ -190,7 +190,7 @@ export class Follower implements Feed<InvocationEvent> {
     const isNew = this.#readEvents.length > 0;
     this.#earlyMs = isNew ? EARLY_READ_MS.first : Math.min(2 * this.#earlyMs, EARLY_READ_MS.most);
     this.#unreachedMs = isNew ? UNREACHED_READ_MS.first : Math.min(2 * this.#unreachedMs, UNREACHED_READ_MS.most);
-    if (!this.#cursor.isEarly || !read.complete) return;
+    if (!this.#cursor.awaitsAnnounced || !read.complete) return;
     this.#isPaused = true;
     this.#startTimer(this.#earlyMs);
   }

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { Shares } from './shares.ts';
 
 describe('shares of a pool', () => {
-  it('leave a quarter of the pool to tenants after the greediest one', () => {
+  it('give the first tenant half of the pool, and later ones a quarter', () => {
     const shares = new Shares(100);
     const taken = (tenant: string) => {
       let count = 0;

@@ -13,13 +13,13 @@ const MODEL = 'stories15m';
 const BATCH = 'text-completion';
 /** The same function with latency targets: for every token, or for the first one only. */
 const PACED = { name: 'paced-completion', latency: { firstTokenMs: 30, perTokenMs: 15 } };
-const PROMPT = { name: 'prompt-completion', latency: { firstTokenMs: 30, perTokenMs: 10_000 } };
+const FIRST_TOKEN_ONLY = { name: 'prompt-completion', latency: { firstTokenMs: 30, perTokenMs: 10_000 } };
 /** Invocations of the batch function that run at all times. */
 const STREAMS = 16;
 /** Words of a batch prompt; no two prompts begin alike, so the prefix cache has none of them. */
 const PROMPT_WORDS = 110;
 const BATCH_TOKENS = 4;
-/** More than the probes that are open at once. */
+/** Quota of invocations with targets: more than the probes that are open at once. */
 const GRANTED = 64;
 const EVERY_MS = 1000;
 const QUICK_EVERY_MS = 200;
@@ -35,7 +35,7 @@ const LIVE_INPUT = { prompt: 'The dragon lived on a hill and every morning it fl
 interface Phase {
   /** Times from the request to the first message of the probes, ms. */
   readonly firstMs: readonly number[];
-  /** Times from the first message to the end of the stream, for each token after the first, ms. */
+  /** Mean time of a token after the first, for each probe, ms. */
   readonly tokenMs: readonly number[];
   /** Batch invocations that ended, a second. */
   readonly batchPerSecond: number;
@@ -53,6 +53,7 @@ interface Times {
 const WHOLE: Times = { settleMs: SETTLE_MS, phaseMs: PHASE_MS, everyMs: EVERY_MS };
 const QUICK: Times = { settleMs: QUICK_SETTLE_MS, phaseMs: QUICK_PHASE_MS, everyMs: QUICK_EVERY_MS };
 
+/** Phases of a round: `ordinary` runs beside the flood with the quota at 0, `prompt` and `paced` with the quota at {@link GRANTED}. */
 interface Round {
   readonly unloaded: Phase;
   readonly ordinary: Phase;
@@ -75,17 +76,21 @@ the phase with the quota at 0.`,
     const times = quick ? QUICK : WHOLE;
     const config = `[[model]]\nname = "${MODEL}"\npages = 4096\n`;
     await using platform = await Platform.start({ functions: [BATCH], config });
-    for (const manifest of [PACED, PROMPT])
+    for (const manifest of [PACED, FIRST_TOKEN_ONLY])
       await deploySource(platform, path.join(ROOT, 'functions', BATCH), { manifest });
     for (let i = 0; i < WARM_REQUESTS; i++) {
-      for (const { name } of [PACED, PROMPT]) await timeFirstMessage(platform, name, LIVE_INPUT);
+      for (const { name } of [PACED, FIRST_TOKEN_ONLY]) await timeFirstMessage(platform, name, LIVE_INPUT);
       await timeFirstMessage(platform, BATCH, batchInput());
     }
     const rounds: Round[] = [];
     for (let i = 0; i < Math.min(MOST_ROUNDS, repetitions); i++) {
       const unloaded = await phase(platform, times, { live: PACED.name, streams: 0, granted: 0 });
       const side = (live: string, granted: number) => () => phase(platform, times, { live, streams: STREAMS, granted });
-      const beside = [side(PACED.name, 0), ...(quick ? [] : [side(PROMPT.name, GRANTED)]), side(PACED.name, GRANTED)];
+      const beside = [
+        side(PACED.name, 0),
+        ...(quick ? [] : [side(FIRST_TOKEN_ONLY.name, GRANTED)]),
+        side(PACED.name, GRANTED),
+      ];
       const phases = await inTurn<Phase[]>(i, beside);
       const [ordinary, paced] = [phases[0], phases.at(-1)] as [Phase, Phase];
       rounds.push({ unloaded, ordinary, prompt: quick ? undefined : phases[1], paced });
@@ -124,23 +129,23 @@ function report(rounds: readonly Round[]): BenchReport {
     rows: sides.map(([name, phases]) => {
       const of = (value: (phase: Phase, round: Round) => number, digits: number) =>
         formatSpread(spread(rounds.map((round, i) => value(phases[i] as Phase, round))), digits);
-      const at = (q: number, cell: string) => (rounds.every((round) => hasQuantile(round, q)) ? cell : '');
+      const ifEnough = (q: number, cell: string) => (rounds.every((round) => hasQuantile(round, q)) ? cell : '');
       return [
         name,
         ...[0.5, 0.95, 0.99].map((q) =>
-          at(
+          ifEnough(
             q,
             of(({ firstMs }) => quantile(firstMs, q), 0),
           ),
         ),
         ...[0.95, 0.99].map((q) =>
-          at(
+          ifEnough(
             q,
             of((phase, round) => stepsAbove(round, phase, q), 1),
           ),
         ),
         ...[0.5, 0.95].map((q) =>
-          at(
+          ifEnough(
             q,
             of(({ tokenMs }) => quantile(tokenMs, q), 1),
           ),
@@ -153,7 +158,7 @@ function report(rounds: readonly Round[]): BenchReport {
     notes: [
       `Cells: ${spreadOver(rounds.length)}; probes in each: ${rounds.map((_, i) => sides.map(([, phases]) => phases[i]?.firstMs.length).join(', ')).join('; ')}.`,
       'Steps above alone: the quantile of the first message, less that without the flood, in mean steps of the flood at quota 0.',
-      `Targets: ${[PROMPT, PACED].map(({ latency }) => `${latency.firstTokenMs} ms to the first token and ${latency.perTokenMs} ms for each later one`).join('; ')}, on the GPU host.`,
+      `Targets: ${[FIRST_TOKEN_ONLY, PACED].map(({ latency }) => `${latency.firstTokenMs} ms to the first token and ${latency.perTokenMs} ms for each later one`).join('; ')}, on the GPU host.`,
     ],
     data: rounds,
   };

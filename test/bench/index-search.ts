@@ -20,7 +20,7 @@ const QUERIES = 40;
 const QUICK_QUERIES = 50;
 const BATCH = 256;
 const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
-/** Tenant of the platform's own key: the guest queries its indexes. */
+/** Tenant of the platform's own key; the guest queries this tenant's indexes. */
 const TENANT = 'default';
 
 /** Kinds of vectors; `rank` is the dimension of the space near which they lie. */
@@ -56,13 +56,13 @@ through sandbox and runtime. Vectors like those of encoders lie near a space of 
     try {
       await deploySource(platform, path.join(ROOT, 'test/inferlets/index-search'));
       for (const { name, rank } of KINDS) {
-        const index = `bench-${rank ?? 'all'}`;
+        const indexName = `bench-${rank ?? 'all'}`;
         const next = vectorSource(DIMENSIONS, { rank });
         const matrix = new Float32Array(count * DIMENSIONS);
         for (let row = 0; row < count; row++) matrix.set(next(), row * DIMENSIONS);
         const asked = Array.from({ length: queries }, next);
         const began = performance.now();
-        await fill(client, index, matrix);
+        await fill(client, indexName, matrix);
         fills.push(`${name} ${format((performance.now() - began) / 1000, 0)} s`);
         progress(`${name}: filled`);
         const exact: number[] = [];
@@ -78,20 +78,20 @@ through sandbox and runtime. Vectors like those of encoders lie near a space of 
           const recall = result.recall === null ? '' : `, recall ${format(result.recall, 4)}`;
           progress(`${name}, ${where}: p50 ${format(median(result.times))} ms${recall}`);
         };
-        add('index host', await ask(client, index, asked, truth));
+        add('index host', await ask(client, indexName, asked, truth));
         const filling = new AbortController();
         const beside = fillFor(neighbour, next, filling.signal);
-        add('index host, another tenant fills', await ask(client, index, asked, truth));
+        add('index host, another tenant fills', await ask(client, indexName, asked, truth));
         filling.abort();
         await beside;
-        add('guest', await askInGuest(platform, index, asked));
+        add('guest', await askInGuest(platform, indexName, asked));
         const restarted = platform.restarted(INDEX_HOST);
         process.kill(platform.pid(INDEX_HOST), 'SIGKILL');
         await restarted;
-        const first = await ask(client, index, asked.slice(0, 1), truth);
+        const first = await ask(client, indexName, asked.slice(0, 1), truth);
         add('index host, first after a kill', first);
-        add('index host, after a kill', await ask(client, index, asked, truth));
-        await client.drop(index, OPTIONS);
+        add('index host, after a kill', await ask(client, indexName, asked, truth));
+        await client.drop(indexName, OPTIONS);
       }
     } finally {
       client.close();

@@ -8,7 +8,8 @@ const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
 
 /**
  * Features of Chromium to switch off. With the first two, each window has an address bar whose popups are pages of their own, which take as
- * much processor time as the window. The others are those of Playwright: Chromium reads the last such argument only.
+ * much processor time as the window. Playwright switches off the others; the list repeats them, as Chromium reads only
+ * the last such argument.
  */
 const SWITCHED_OFF = [
   ...['WebUIOmniboxPopup', 'WebUIOmniboxAimPopup'],

@@ -278,7 +278,7 @@ test('the playground runs a function by keyboard alone, streams its text, and sh
 test('the nodes and spans of an invocation fit a phone, and have no accessibility barriers', async () => {
   await deploy(platform, 'nodes');
   const ids = await Promise.all(['workflow', 'spans'].map((what) => start('nodes', { what })));
-  // A mobile browser would zoom out until a row that is too wide fits.
+  // Without `isMobile`: a mobile browser zooms out until a row that is too wide fits.
   await open({ viewport: PHONE }, async (page) => {
     for (const [id, rows, failed] of [
       [ids[0], 9, 0],

@@ -29,8 +29,8 @@ function endAfter(...operations: readonly Operation[]): unknown {
 }
 
 test('the mirror reads on after calls that need no queue, and ends a connection whose call names something that does not exist', () => {
-  const without = [{ op: 'encode-stop' }, { op: 'run-stop' }, { op: 'set-waiting', waiting: true }] as const;
-  assert.equal(endAfter(OPEN, encode(0), ...without, encode(0)), undefined);
+  const queueless = [{ op: 'encode-stop' }, { op: 'run-stop' }, { op: 'set-waiting', waiting: true }] as const;
+  assert.equal(endAfter(OPEN, encode(0), ...queueless, encode(0)), undefined);
   assert.equal(endAfter(OPEN, encode(1)), 'not-open');
   assert.equal(endAfter(OPEN, { op: 'synchronize' }), 'not-open');
   assert.equal(endAfter(encode(0)), 'not-open');

@@ -22,14 +22,14 @@ export const run = defineInferlet(async ({ question, turns, model, tool, on }: S
     using response = await fetch(tool, { json: { step } });
     return await response.text();
   };
-  const format = [OPEN, CLOSE].reduce((sum, text) => sum + tokenizeContinuation(text, { model }).length, 0);
+  const formatTokens = [OPEN, CLOSE].reduce((sum, text) => sum + tokenizeContinuation(text, { model }).length, 0);
   let ctx = does('shared') ? await openSystem(model) : new Context({ model }).fill(SYSTEM);
   ctx.fill(question);
   for (let turn = 0; turn < turns; turn++) {
     const calls: Promise<string>[] = [];
     const begin = (call: number) => calls.push(callTool(turn * CALLS + call));
     if (does('forced')) await writeForced(ctx, begin);
-    else await writeFreely(ctx, format, does('early') ? begin : undefined);
+    else await writeFreely(ctx, formatTokens, does('early') ? begin : undefined);
     for (let call = calls.length; call < CALLS; call++) {
       begin(call);
       if (!does('concurrent')) await calls[call];

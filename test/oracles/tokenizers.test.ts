@@ -30,7 +30,7 @@ const GOLDEN: Readonly<Record<string, readonly Golden[]>> = fixture('tokenizers-
 
 const PULLED = ['stories15m', 'minimind2-small'] as const;
 /** Rules of the families for cutting words, over the vocabulary of minimind2. */
-const WORDS = ['gpt-2', 'smollm', 'llama-bpe', 'qwen2'] as const;
+const WORD_RULES = ['gpt-2', 'smollm', 'llama-bpe', 'qwen2'] as const;
 /** Merges for tokens of several digits, which minimind2 lacks. */
 const DIGITS = ['1 2', '3 4', '12 3', '123 4', '12 34'];
 /** The families' own tokenizers: 55 MB that no other test needs. */
@@ -72,7 +72,7 @@ async function published(name: string): Promise<Tokenizer> {
 
 const cases = [
   ...PULLED.map((name) => ({ name, open: pulled, skip: false as const })),
-  ...WORDS.map((name) => ({ name, open: withWords, skip: false as const })),
+  ...WORD_RULES.map((name) => ({ name, open: withWords, skip: false as const })),
   ...PUBLISHED.map((name) => ({ name, open: published, skip: !ALL && 'it downloads 55 MB: npm run test:all' })),
 ];
 for (const { name, open, skip } of cases)

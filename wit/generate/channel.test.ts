@@ -10,7 +10,7 @@ const worldOf = (items: string): WitWorld =>
   resolve([parse('test.wit', `package a:b@0.1.0; interface store { ${items} } world w { import store; }`)], 'w');
 
 suite('places of the calls', () => {
-  test('a function without one is answered by the runtime', () => {
+  test('the runtime answers a function that has no place', () => {
     const [entry] = worldOf('get: func(key: string);').imports;
     const [fn] = entry?.functions ?? [];
     assert.ok(entry && fn);

@@ -5,7 +5,7 @@ import { comment, Types } from './c/types.ts';
 import type { WitFunction, WitType, WitWorld } from './model.ts';
 import { HEADER } from './names.ts';
 
-/** Parts of the header that no contract changes. */
+/** Reads a part of the header that is the same for every contract. */
 const part = (name: string): string => readFileSync(new URL(`c/${name}`, import.meta.url), 'utf8');
 
 /**

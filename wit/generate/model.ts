@@ -43,7 +43,7 @@ export interface FutureType {
   readonly kind: 'future';
   readonly value: WitType | null;
 }
-/** A handle of a resource. A function's `borrow` leaves the owner as it is; an `own` hands it over. */
+/** A handle of a resource. A `borrow` leaves the resource with its owner; an `own` makes the receiver the owner. */
 export interface HandleType {
   readonly kind: 'own' | 'borrow';
   /** Interface that declares the resource, such as `queue`. */

@@ -11,7 +11,7 @@ export const dev: Command = {
   summary: 'Deploy a function at every save, and show its log',
   description:
     'Uses the running platform, or else starts one that ends with this command. Builds and deploys now, and again whenever a file of the bundle is saved. ' +
-    'After a build error, which it shows with its place, the earlier version stays. A later save deletes the versions that the command made. Ctrl-C ends it.',
+    'After a build error, which it shows with its place, the earlier version stays. A new version deletes the one that the command made before. Ctrl-C ends it.',
   arguments: [
     { name: 'source', help: 'a folder with a pie.json, or a file (default: the current folder)', required: false },
   ],

@@ -4,7 +4,7 @@ import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
 import { writeSafetensors } from '#gpu-host/models/safetensors.ts';
 
-/** Tiny models of every shape of the family, named by the feature that they exercise. */
+/** Tiny models of several families and shapes, named by the feature that they exercise. */
 export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
   'grouped queries': { heads: 4, kvHeads: 2, headDim: 8 },
   'one head per query, tied': { heads: 4, kvHeads: 4, headDim: 8, tiedEmbeddings: true },

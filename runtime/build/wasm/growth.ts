@@ -7,15 +7,15 @@ import { readSections, SECTION, sectionBody } from './sections.ts';
 /** A memory that a module defines. */
 export interface DefinedMemory {
   readonly min: number;
-  /** True when visible code can grow the memory. A wrong `false` is safe: the memory then keeps its size. */
+  /** True when the component's code can grow the memory. A wrong `false` is safe: the memory then keeps its size. */
   readonly grows: boolean;
 }
 
 interface Module {
-  readonly defined: readonly number[];
+  readonly definedMins: readonly number[];
   /** Names of the module's memories, by index: import names of imported memories, export names of defined ones. */
   readonly names: readonly (readonly string[])[];
-  readonly imported: number;
+  readonly importedCount: number;
   /** Indices of the memories that its code grows. */
   readonly grown: ReadonlySet<number>;
 }
@@ -27,11 +27,11 @@ interface Module {
 export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] {
   const read = modules.map(readModule);
   const grownNames = new Set(
-    read.flatMap(({ names, imported, grown }) =>
+    read.flatMap(({ names, importedCount: imported, grown }) =>
       names.filter((_, index) => index < imported && grown.has(index)).flat(),
     ),
   );
-  return read.map(({ defined, names, imported, grown }) =>
+  return read.map(({ definedMins: defined, names, importedCount: imported, grown }) =>
     defined.map((min, index) => {
       const grows = grown.has(imported + index) || names[imported + index]?.some((name) => grownNames.has(name));
       return { min, grows: grows === true };
@@ -48,7 +48,8 @@ function readModule(bytes: Uint8Array): Module {
     .filter(({ kind }) => kind === 'memory')
     .map(({ name }) => [name]);
   const imported = names.length;
-  if (imported + defined.length === 0) return { defined, names, imported, grown: new Set() };
+  if (imported + defined.length === 0)
+    return { definedMins: defined, names, importedCount: imported, grown: new Set() };
   for (let i = 0; i < defined.length; i += 1) names.push([]);
   const exports = new Reader(sectionBody(readSections(bytes), SECTION.export));
   for (let left = exports.u32(); left > 0; left -= 1) {
@@ -57,7 +58,7 @@ function readModule(bytes: Uint8Array): Module {
     const index = exports.u32();
     if (kind === MEMORY_KIND && index >= imported) names[index]?.push(name);
   }
-  return { defined, names, imported, grown: grownIn(bytes) };
+  return { definedMins: defined, names, importedCount: imported, grown: grownIn(bytes) };
 }
 
 /** Indices of the memories that a module's code grows. */

@@ -125,17 +125,18 @@ function negated({ value, exclusive }: Bound): Bound {
 function magnitudes(min: Bound, max: Bound | undefined): Expression {
   const low = decimal(min);
   const high = max && decimal(max);
-  const digits = MAX_DIGITS - Math.max(String(low.whole).length, high ? String(high.whole).length : 0);
-  if (Math.max(low.fraction.length, high?.fraction.length ?? 0) > digits) {
+  const maxFractionDigits = MAX_DIGITS - Math.max(String(low.whole).length, high ? String(high.whole).length : 0);
+  if (Math.max(low.fraction.length, high?.fraction.length ?? 0) > maxFractionDigits) {
     throw invalid(`a bound of more than ${MAX_DIGITS} digits cannot be kept exactly; round it`);
   }
-  if (high && high.whole === low.whole) return sequence([text(String(low.whole)), fraction(low, high, digits)]);
+  if (high && high.whole === low.whole)
+    return sequence([text(String(low.whole)), fraction(low, high, maxFractionDigits)]);
   if (high && high.whole < low.whole) return NEVER;
-  const anyFraction = fraction(undefined, undefined, digits);
+  const anyFraction = fraction(undefined, undefined, maxFractionDigits);
   return choice([
-    sequence([text(String(low.whole)), fraction(low, undefined, digits)]),
+    sequence([text(String(low.whole)), fraction(low, undefined, maxFractionDigits)]),
     sequence([wholes(low.whole + 1n, high && high.whole - 1n), anyFraction]),
-    high ? sequence([text(String(high.whole)), fraction(undefined, high, digits)]) : NEVER,
+    high ? sequence([text(String(high.whole)), fraction(undefined, high, maxFractionDigits)]) : NEVER,
   ]);
 }
 
@@ -157,7 +158,7 @@ function fraction(low: Decimal | undefined, high: Decimal | undefined, maxDigits
   return tail.canEnd ? fractionPart : sequence([text('.'), tail.more]);
 }
 
-/** The digits from `at` on of a fraction that equals the given bounds before `at`. `canEnd`: it may end here. `more`: its further digits. */
+/** Digits from `at` on, in a fraction whose earlier digits are those of each given bound. `canEnd`: it may end here. `more`: its further digits. */
 function digitsBetween(
   at: number,
   maxDigits: number,

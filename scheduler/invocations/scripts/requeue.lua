@@ -1,6 +1,6 @@
 --[[
-  Gives back the invocation of a running attempt that was ended to make room. The invocation is queued again at its original place in its
-  tenant's queue, in the next epoch, and is admitted like any other.
+  Ends a running attempt to make room. Its invocation is queued again at its original place in its tenant's queue, in the next epoch, and
+  is admitted like any other.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -21,7 +21,7 @@
 
   Returns 'requeued' by this call, or by the same call made before; 'not-restartable'; 'no-attempts-left'; 'cancelled' when a cancel is in
           progress (these three change nothing, and the attempt goes on); 'stale' epoch (or no such record); 'ended'.
-          {-3, number of the log's last event} when the number is not the next one.
+          {-3, number of the log's last event} when ARGV[10] is not the next number.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"
@@ -29,9 +29,9 @@
 --- @include "./include/give-up-attempt.lua"
 
 local record, job = KEYS[1], KEYS[5]
-local status, epoch, seq, restartable, attempts, cancelReason, requeued, arrival, prefix, tenant, cut = unpack(redis.call('HMGET', record,
+local status, epoch, seq, restartable, attempts, cancelReason, requeuedEpoch, arrival, prefix, tenant, cut = unpack(redis.call('HMGET', record,
   'status', 'epoch', 'seq', 'restartable', 'attempts', 'cancelReason', 'requeuedEpoch', 'arrival', 'prefix', 'tenant', 'inboxCut'))
-if requeued == ARGV[9] then
+if requeuedEpoch == ARGV[9] then
   return 'requeued'
 end
 if status == 'succeeded' or status == 'failed' or status == 'cancelled' then

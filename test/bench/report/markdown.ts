@@ -44,7 +44,7 @@ export function reportOf(results: Results, folder: string, before?: Results): Re
         `## ${suite.name}`,
         `${suite.title}.`,
         ...(suite.quick === undefined ? [] : [`**Quick run**: ${suite.quick}`]),
-        ...(picture === undefined ? [] : [`![${picture.told}](${folder}${suite.name}.svg)`]),
+        ...(picture === undefined ? [] : [`![${picture.alt}](${folder}${suite.name}.svg)`]),
         table(
           suite.header,
           suite.rows.map((cells) => cells.map(withoutMark)),
@@ -63,8 +63,8 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
   const missing = suites.filter(({ outcome }) => outcome !== 'ran').map(({ name }) => `\`${name}\``);
   const rounds = repetitions === 1 ? 'one round' : `${repetitions} rounds`;
   const commits = new Set(suites.flatMap((suite) => (suite.outcome === 'ran' ? [suite.commit] : [])));
-  const apart = suites.reduce((sum, suite) => sum + (suite.outcome === 'ran' ? suite.seconds : 0), 0);
-  const minutes = `${format((commits.size > 1 ? apart : seconds) / 60, 0)} minutes`;
+  const suiteSeconds = suites.reduce((sum, suite) => sum + (suite.outcome === 'ran' ? suite.seconds : 0), 0);
+  const minutes = `${format((commits.size > 1 ? suiteSeconds : seconds) / 60, 0)} minutes`;
   const kind = `${quick ? 'quick ' : ''}run`;
   const lines = [
     commits.size > 1
@@ -87,7 +87,7 @@ function conditions(suite: SuiteRun, { machine, suites }: Results): string {
   const { busyBefore = 0 } = suite;
   const all = figuresOf(suite);
   const figures = all.filter(({ spread }) => !spread.isSingle);
-  // A range has no width over a median of 0.
+  // (max − min) / median is undefined for a median of 0.
   const ranged = figures.map(({ spread }) => spread).filter((spread) => spread.median !== 0);
   const single =
     all.length === figures.length ? '' : ` (${all.length - figures.length} of ${all.length} have no range)`;
@@ -158,12 +158,12 @@ const changeTable = (list: readonly Change[]): string =>
     ]),
   );
 
-function pictureOf(suite: SuiteRun): { svg: string; told: string } | undefined {
+function pictureOf(suite: SuiteRun): { svg: string; alt: string } | undefined {
   const { name, header, rows } = suite;
   const column = PLOTTED[name]
     ? header.indexOf(PLOTTED[name])
     : header.findIndex((_, at) => rows.some((cells) => spreadIn(cells[at] ?? '') !== undefined));
-  const told = header[column] ?? '';
+  const columnName = header[column] ?? '';
   // A column with one value for all bars would only lengthen their names.
   const labels = labelColumns(rows).filter((at) => new Set(rows.flatMap((cells) => cells[at] || [])).size > 1);
   const bars = rows.flatMap((cells) => {
@@ -172,16 +172,16 @@ function pictureOf(suite: SuiteRun): { svg: string; told: string } | undefined {
     return spread === undefined ? [] : [{ label: label.join(', '), spread }];
   });
   if (bars.length === 0) return undefined;
-  const [, baseline] = /(?:^| )over (.*)$/.exec(told) ?? [];
+  const [, baseline] = /(?:^| )over (.*)$/.exec(columnName) ?? [];
   const shown = bars.every(({ spread }) => spread.isSingle) ? spreadOver(1) : 'median and range';
   const line = baseline === undefined ? undefined : { at: 1, name: baseline };
   return {
-    svg: barChart({ title: suite.title, subtitle: `${told}: ${shown}`, bars, ...(line && { line }) }),
-    told: `${suite.title}: ${told}`,
+    svg: barChart({ title: suite.title, subtitle: `${columnName}: ${shown}`, bars, ...(line && { line }) }),
+    alt: `${suite.title}: ${columnName}`,
   };
 }
 
-/** A figure of one round is a plain number in the report, which says so below the table. */
+/** A cell without the mark of a single round: the report says below the table that a figure has no range. */
 const withoutMark = (cell: string): string => cell.replaceAll(` (${SINGLE})`, '');
 
 /** A number needs its column's name. */

@@ -12,7 +12,7 @@ export function identifier(name: string): string {
   return KEYWORDS.has(text) ? `${text}_` : text;
 }
 
-/** Joins the parts of a name after `pie`, without `types`, and without a part with which the next part begins. */
+/** Joins `pie` and the parts of a name. Leaves out `types`, and a part that the next one repeats: `queue`, `queue-run` → `pie_queue_run`. */
 function joined(...parts: readonly string[]): string {
   const said = parts.filter((part, index) => part !== 'types' && !`${parts[index + 1] ?? ''}-`.startsWith(`${part}-`));
   return ['pie', ...said.map((part) => part.replaceAll('-', '_'))].join('_');

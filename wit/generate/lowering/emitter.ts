@@ -255,7 +255,7 @@ export class Emitter {
         `function ${name}(g: LoweredGuest, p: number, n: number): ${this.text({ kind: 'list', element: type })} {`,
         '  n >>>= 0;',
         `  const a = g.items(p, n, ${size}, ${align});`,
-        `  const v: ${wrapped(value)}[] = new Array(n);`,
+        `  const v: ${parenthesized(value)}[] = new Array(n);`,
         '  for (let i = 0; i < n; i++) {',
         `    const e = a + i * ${size};`,
         `    v[i] = ${this.load(type, 'e')};`,
@@ -400,7 +400,7 @@ export class Emitter {
 }
 
 const quoted = (text = ''): string => `'${text}'`;
-const wrapped = (text: string): string => (text.includes(' ') ? `(${text})` : text);
+const parenthesized = (text: string): string => (text.includes(' ') ? `(${text})` : text);
 export const indented = (text: string): string => text.replace(/^(?=.)/gm, '  ');
 const object = (members: readonly string[]): string =>
   ['return {', ...members.map((member) => `  ${member},`), '};'].join('\n');

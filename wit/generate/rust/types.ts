@@ -70,13 +70,13 @@ function derived(type: NamedType): string[] {
   return hasDefault(type) ? [...all, 'Default'] : all;
 }
 
-/** True when a type has a value that means "nothing", so that `Default` may be derived. */
+/** True when Rust can derive `Default` for a type. A variant qualifies when its first case is `none`. */
 function hasDefault(type: WitType): boolean {
   switch (type.kind) {
     case 'record':
       return type.fields.every((field) => hasDefault(field.type));
     case 'variant':
-      return isEmpty(type.cases[0]);
+      return isNoneCase(type.cases[0]);
     case 'tuple':
       return type.items.every(hasDefault);
     case 'enum':
@@ -90,8 +90,8 @@ function hasDefault(type: WitType): boolean {
   }
 }
 
-const isEmpty = (first: { readonly name: string; readonly type: WitType | null } | undefined): boolean =>
-  first?.name === 'none' && first.type === null;
+const isNoneCase = (entry: { readonly name: string; readonly type: WitType | null } | undefined): boolean =>
+  entry?.name === 'none' && entry.type === null;
 
 function declaration(type: NamedType, name: string): string[] {
   if (type.kind === 'record') {
@@ -107,7 +107,7 @@ function declaration(type: NamedType, name: string): string[] {
   }
   const cases = type.cases.flatMap((entry) => [
     ...comment(entry.docs, '    '),
-    ...(isEmpty(entry) ? ['    #[default]'] : []),
+    ...(isNoneCase(entry) ? ['    #[default]'] : []),
     `    ${pascalCase(entry.name)}${entry.type ? `(${typeName(entry.type)})` : ''},`,
   ]);
   return [`pub enum ${name} {`, ...cases, '}'];

@@ -24,7 +24,7 @@ const LIFETIMES = [
   ['90d', '90 days', 90 * DAY_MS],
   ['365d', 'a year', 365 * DAY_MS],
 ] as const;
-const OVERRIDES = [
+const LIMIT_DURATIONS = [
   ['', 'from now on', null],
   ['1h', 'for an hour', HOUR_MS],
   ['1d', 'for a day', DAY_MS],
@@ -42,7 +42,7 @@ const limitForm = z.object({
   quota: z.enum(QUOTA_NAMES),
   function: z.union([z.literal(''), z.string().regex(FUNCTION_NAME)]),
   limit: z.union([z.literal('').transform(() => null), z.coerce.number().int().min(0)]),
-  lasts: z.enum(OVERRIDES.map(([value]) => value)),
+  lasts: z.enum(LIMIT_DURATIONS.map(([value]) => value)),
   reason: z.string().max(MAX_REASON_LENGTH),
 });
 
@@ -106,12 +106,12 @@ export async function changeLimit(visit: Visit, form: URLSearchParams): Promise<
     throw new GatewayError(
       'invalid-input',
       `The field "${parsed.error.issues[0]?.path.join('.')}" of the limit is not valid.`,
-      { hint: 'Go back, and correct it: a limit is a whole number from 0, or empty for none.' },
+      { hint: 'Go back, and correct it: a limit is a whole number from 0, or empty for the default.' },
     );
   const { quota, function: fn, limit, lasts, reason } = parsed.data;
   const tenant = tenantOf(visit);
   await visit.control.quotas.set(visit.call, tenant, {
-    ...{ quota, limit, expiresAt: endOf(OVERRIDES, lasts, visit.now) },
+    ...{ quota, limit, expiresAt: endOf(LIMIT_DURATIONS, lasts, visit.now) },
     ...(fn !== '' && { function: fn }),
     ...(reason !== '' && { reason }),
   });
@@ -169,7 +169,7 @@ function limitCard(visit: Visit, tenant: string): Html {
 <div class="row"><div><label for="quota">Quota</label><select id="quota" name="quota">${quotas}</select></div>
 <div><label for="limit">Limit (empty: the platform's default)</label><input id="limit" name="limit" type="number" min="0" step="1"></div>
 <div><label for="limit-function">Function (empty: the whole tenant)</label><input id="limit-function" name="function" maxlength="63" autocomplete="off"></div>
-<div>${select('limit-lasts', 'Lasts', OVERRIDES)}</div>
+<div>${select('limit-lasts', 'Lasts', LIMIT_DURATIONS)}</div>
 <div><label for="reason">Reason</label><input id="reason" name="reason" maxlength="${MAX_REASON_LENGTH}" autocomplete="off"></div></div>
 <div class="actions"><button class="primary">Change limit</button></div></form>`;
 }

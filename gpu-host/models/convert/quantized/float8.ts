@@ -18,7 +18,7 @@ const VALUES = Float32Array.from({ length: 256 }, (_, byte) => {
 });
 
 /**
- * A matrix of 8-bit floats as 32-bit floats, each product rounded once. Null when the checkpoint has the matrix as plain floats.
+ * A matrix of 8-bit floats as 32-bit floats: value × scale, rounded once. Null when the checkpoint has the matrix as plain floats.
  *
  * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
  */
@@ -43,6 +43,7 @@ export function float8Source(
   const [rows = 0, columns = 0] = shape;
   const tile: Tile = shared === 'matrix' ? [rows, columns] : shared === 'row' ? [1, columns] : shared;
   expectStored(scaleName, scale, 'floats', ...scaleShapes(shared, shape));
+  // Rejects bad scales now; `data` reads them again.
   readScales(scaleName, scale, LARGEST);
   return { name, shape, data: () => values(name, weight, readScales(scaleName, scale, LARGEST), tile) };
 }

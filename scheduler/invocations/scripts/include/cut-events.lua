@@ -2,7 +2,7 @@
 -- A log is cut once it exceeds its bound by this many events.
 local EVENTS_CUT_AT_ONCE = 128
 
--- Drops the entries whose events are all older than the last `keep`. Returns the freed bytes.
+-- Drops the entries whose events all precede the newest `keep`; `last` is the newest event's number. Returns the freed bytes.
 local function cutEvents(events, last, keep)
   local oldest = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
   if tonumber(string.match(oldest[1], '^%d+')) > last - keep - EVENTS_CUT_AT_ONCE then

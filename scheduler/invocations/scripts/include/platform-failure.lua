@@ -1,18 +1,18 @@
 --- @include "../../../usage/scripts/include/metering.lua"
 --- @include "./lost-tail.lua"
 
--- METERED_FIELDS of metered.ts: names, and counted units per unit of the field.
+-- METERED_FIELDS of metered.ts: the names of the usage fields, and the number of Redis's units in one unit of each field.
 local USAGE_NAMES = {'inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'wallMs', 'queuedMs', 'pageSeconds'}
 local USAGE_UNITS = {1, 1, 1, 1000, 1000, 1000, 1000, 1000}
 
 -- Adds the usage that all attempts have reported to an error event's JSON text.
 local function withUsage(record, data)
-  local before, now = unpack(redis.call('HMGET', record, 'usageBefore', 'usageNow'))
-  if not now then
+  local usageBefore, usageNow = unpack(redis.call('HMGET', record, 'usageBefore', 'usageNow'))
+  if not usageNow then
     return data
   end
-  local earlier, members = meteredNumbers(before), {}
-  for i, n in ipairs(meteredNumbers(now)) do
+  local earlier, members = meteredNumbers(usageBefore), {}
+  for i, n in ipairs(meteredNumbers(usageNow)) do
     local sum = n + earlier[i]
     if sum > 0 then
       local format = USAGE_UNITS[i] == 1 and '"%s":%.0f' or '"%s":%.3f'
@@ -22,8 +22,8 @@ local function withUsage(record, data)
   return string.sub(data, 1, -2) .. ',"usage":{' .. table.concat(members, ',') .. '}}'
 end
 
--- Ends an invocation for the platform, in the next epoch, so that the runtime that ran it can write no more.
--- `a` holds the end's arguments, `code` and `message`; data is the error event's JSON text.
+-- Ends an invocation with an error of the platform, in the next epoch, so that the runtime that ran it can write no more.
+-- `a` holds the end's arguments; `data` is the error event's JSON text.
 local function platformFailure(a, epoch, seq, code, message, data)
   a.epoch = tonumber(epoch) + 1
   a.seq = passLostTail(a, seq) + 1

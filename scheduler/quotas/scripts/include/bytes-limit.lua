@@ -3,7 +3,7 @@
 --- @include "./forget-expired.lua"
 --- @include "../../../messaging/scripts/include/forget-queues.lua"
 
--- Releases all that has ended by itself; returns the bytes that the tenant now keeps in Redis.
+-- Releases the bytes of all that has expired; returns the bytes that the tenant now keeps in Redis.
 local function settledBytes(account, now)
   local prefix, tenant = string.match(account, '^(.*):account:([^:]*)$')
   releaseEnded(account, now)

@@ -5,8 +5,8 @@ local function exactText(number)
   return number ~= '' and string.format('%.17g', number) or ''
 end
 
--- Compares an invocation's counted quotas with their use. Returns the exceeded quota whose window ends last, or nil; the tokens left in the
--- fullest token window, or ''; and that window (the longest of several). Requests are skipped: they were counted when the invocation was made.
+-- Compares an invocation's counted quotas with their use. Returns the exceeded quota whose window ends last, or nil; the fewest tokens left
+-- in any token window, or ''; and that window (the longest of several). Requests are skipped: they were counted when the invocation was made.
 local function exceededQuota(account, fn, now)
   local exceeded, tokensLeft, tokensWindow = nil, '', ''
   local read = {}

@@ -89,7 +89,7 @@ size_t boundOf(const TableCounts& counts, int items, const Part& part, const Ste
   layTables(cursor, counts);
   cursor.table<AttentionItem>(items);
   cursor.table<AttentionMember>(counts.sequences);
-  // One more for alignment.
+  // One more table write than needed covers the alignment of their table.
   cursor.table<TableWrite>(static_cast<size_t>(counts.sequences) + part.keys / TABLE_WRITE_SLOTS + 1);
   // Tile words never exceed mask words.
   cursor.take((static_cast<size_t>(part.keys) + 2 * static_cast<size_t>(part.maskWords)) * sizeof(int) + TABLE_ALIGNMENT);

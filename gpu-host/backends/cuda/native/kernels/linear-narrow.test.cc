@@ -215,7 +215,7 @@ TEST("linear narrow: codes and scales equal a rounding in double") {
       }
       CHECK_EQUAL(wrongScales, size_t{0});
       CHECK_EQUAL(wrong, size_t{0});
-      // For normally distributed values: a step is the largest value over 127 or 8 (root mean square: step / √12), or up to an eighth of the value.
+      // Quantising normal values errs by step / √12 (RMS). A step is the largest value over 127 or 8; for e4m3, up to an eighth of the value.
       CHECK(std::sqrt(error / norm) < (format == WeightFormat::Int8 ? 0.009 : format == WeightFormat::Float8 ? 0.028 : 0.11));
     }
 }
@@ -276,7 +276,7 @@ TEST("linear narrow: every kernel and epilogue") {
     Products products(format);
     int turn = 0;
     for (const Epilogue epilogue : {Epilogue::Store, Epilogue::Wide, Epilogue::SwiGlu, Epilogue::Add}) {
-      // Groups of 32 and 64; groups of 128 are tested below.
+      // Inputs: 96 and 1120 make groups of 32, 192 makes groups of 64; groups of 128 are tested below.
       const int few = 96, more = 1120, several = 192;
       LinearTuning tuning;
       tuning.kernel = LinearKernel::Plain;
