@@ -9,6 +9,7 @@ import type { Versions } from '#scheduler/links/versions.ts';
 import { GREEDY, generate, must, Oracle, startTestHost } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
 import { Link } from './link.ts';
+import { knows, OPERATIONS, type Operation } from './operations.ts';
 import { FRAME, HELLO_VERSION, PROTOCOL_VERSIONS } from './wire.ts';
 
 const BOTH: Versions = PROTOCOL_VERSIONS;
@@ -45,6 +46,11 @@ async function agreed(address: string, versions: Versions): Promise<number | str
     const link = new Link(address, events, versions);
   });
 }
+
+test('hosts of version 12 know the operations up to code 54, and none that came later', () => {
+  for (const [op, { code }] of Object.entries(OPERATIONS))
+    assert.equal(knows(12, { op: op as Operation['op'] }), code <= 54, `${op}: BROUGHT_BY has no version of it`);
+});
 
 test('runtimes and GPU hosts of neighbouring releases work together, and both speak the newest version in common', async () => {
   const pairs = [
