@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import * as tar from 'tar';
 import { onSmallDisk, smallDiskMissing } from '#infra/testing/small-disk.ts';
-import { findModel, listCached, type ModelManifest, publish } from './cache.ts';
+import { findModel, listCached, publish } from './cache.ts';
 import { CATALOG } from './catalog.ts';
 import { ggufFile, modelParts } from './convert/gguf/testing/write.ts';
 import { SENTENCE_FILES } from './encoder/config.ts';
@@ -261,11 +261,10 @@ describe('pullModel', () => {
     assert.deepEqual(await hidden(), []);
   });
 
-  it('puts a model back when another cannot take its place', async () => {
+  it('puts a model back when another cannot take its place, as no system moves a directory into itself', async () => {
     server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes: await publishPackage() });
     const { directory: kept } = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
-    const manifest = JSON.parse(await readFile(join(kept, 'pie-model.json'), 'utf8')) as ModelManifest;
-    // No system moves a directory into itself.
+    const manifest = JSON.parse(await readFile(join(kept, 'pie-model.json'), 'utf8'));
     await assert.rejects(publish(cacheDirectory, manifest, cacheDirectory), { code: 'EINVAL' });
     await loadModel(kept);
   });

@@ -391,36 +391,6 @@ describe('releases', () => {
     assert.equal((await functions.versions(TENANT, 'resent')).length, 1);
   });
 
-  test('a removal whose reply was lost is in the audit log once, however often it is repeated', async (t) => {
-    const { store, removals, audit } = scheduler;
-    const whole = await deploy('recorded');
-    const part = await deploy('parted', { alias: null });
-    for (const version of [whole, part]) await begin(version);
-    const removeVersion = (now: boolean) =>
-      removals.removeVersion(TENANT, 'parted', part.version, now, { actor: 'key_1' });
-    const removeFunction = (now: boolean) => removals.removeFunction(TENANT, 'recorded', now, { actor: 'key_1' });
-    for (const remove of [removeVersion, removeFunction]) {
-      const script = store.script.bind(store);
-      const sent = t.mock.method(store, 'script', async (...call: Parameters<typeof script>) => {
-        await script(...call);
-        throw new StoreError('store-unavailable', 'Redis went away before it answered.');
-      });
-      await assert.rejects(remove(false), { code: 'store-unavailable' });
-      sent.mock.restore();
-      for (const now of [false, true, true]) await remove(now);
-    }
-    const acts = (await audit.read({ tenant: TENANT, limit: 100 })).filter(({ action }) => action.endsWith('.remove'));
-    assert.deepEqual(
-      acts.map(({ actor, action, target, details }) => [actor, action, target, details.now]),
-      [
-        ['key_1', 'function.remove', 'recorded', true],
-        ['key_1', 'function.remove', 'recorded', false],
-        ['key_1', 'version.remove', `parted@${part.version}`, true],
-        ['key_1', 'version.remove', `parted@${part.version}`, false],
-      ],
-    );
-  });
-
   test('the removal of an alias that the connection sends twice gets its first reply', async (t) => {
     await deploy('unaliased', { alias: 'canary' });
     const { releases, store } = scheduler;
