@@ -26,19 +26,25 @@ export async function withTimeout<T>(
   throwIfAborted(options.signal);
   using own = aborter(options.signal);
   const timer = aborter();
-  const sleeping = settle(runtime.sleep(Math.min(Math.ceil(milliseconds), MAX_SLEEP_MS)), timer.signal);
+  const expiry = runtime.sleep(Math.min(Math.ceil(milliseconds), MAX_SLEEP_MS));
+  const answer = (async () => {
+    try {
+      return await task(own.signal);
+    } finally {
+      // Otherwise the host's timer would later abort the task's signal, on which the result, such as a response, may still depend.
+      timer.abort();
+    }
+  })();
   const abort = (reason: unknown) => {
     if (!timer.signal.aborted) own.abort(reason);
   };
   const text = `It took longer than ${milliseconds} ms.`;
+  // Read the timer after the task's start: a task that ends at once succeeds even if the guest was suspended for longer than the limit.
   // The host's timer fails only when the invocation itself is over: abort the task with that error.
-  void sleeping.then(() => abort(new InferletError('deadline-exceeded', text)), abort);
-  // A task that throws before it returns a promise must end the host's timer, too.
-  const answer = (async () => task(own.signal))();
+  void settle(expiry, timer.signal).then(() => abort(new InferletError('deadline-exceeded', text)), abort);
   try {
     return await abortable(answer, own.signal);
   } finally {
-    // End the host's timer. Otherwise it would later abort the task's signal, on which the result, such as a response, may still depend.
     timer.abort();
     await ended([answer]);
   }
